@@ -43,6 +43,9 @@ def test_state_is_set_for_a_while_or_only_at_a_revision(shell: Shell):
     assert shell("state", "get", "global", "key", "--json").json["expires_at"] is not None
     assert shell("state", "set", "global", "key", "2", "--revision", "0").code == 4
     assert shell("state", "set", "global", "key", "2", "--revision", "1").code == 0
+    assert shell("state", "get", "global", "key", "--json").json["expires_at"] is None
+    assert shell("state", "set", "global", "key", "3", "--revision", "2", "--ttl", "1h").code == 0
+    assert shell("state", "get", "global", "key", "--json").json["expires_at"] is not None
 
 
 @pytest.mark.parametrize(

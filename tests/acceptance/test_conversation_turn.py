@@ -356,7 +356,7 @@ def test_a_turn_that_cannot_have_the_conversation_does_not_run(well: Stepwell) -
     ran: list[Any] = []
     with well.conversations.lock("c"):
         for timeout in (0, 0.01):
-            with pytest.raises(LockHeld, match="'c' is held by another"):
+            with pytest.raises(LockHeld, match=r"'c' (is|was) held by another"):
                 take_turn(well, lambda state, message: ran.append(message), timeout=timeout)
     assert ran == []
 
@@ -418,3 +418,66 @@ def test_a_cancelled_turn_saves_nothing_and_lets_the_next_one_in(url: str, clock
             assert await well.conversations.get("c") == {"k": "second"}
 
     asyncio.run(main())
+
+
+def test_turn_inside_a_turn_of_the_same_conversation_is_refused_at_once(url: str) -> None:
+    """It would wait for the lock that the outer one holds until it ends."""
+    with Stepwell(url, worker=False) as well:
+
+        def nested(state: dict[str, Any], message: Any) -> Answer:
+            with pytest.raises(InvalidInput, match=r"'c' is under way.*wait for itself"):
+                well.conversations.turn("c", echo, "inner")
+            return Answer(well.conversations.turn("another", echo, message).reply)
+
+        assert well.conversations.turn("c", nested, "outer").reply == "outer"
+        assert well.conversations.turn("c", echo, "next").turn.number == 2
+
+
+def test_awaited_turn_inside_a_turn_of_the_same_conversation_is_refused_at_once(url: str) -> None:
+    async def main() -> None:
+        async with AsyncStepwell(url, worker=False) as well:
+
+            async def answer(state: dict[str, Any], message: Any) -> Answer:
+                return Answer(message)
+
+            async def nested(state: dict[str, Any], message: Any) -> Answer:
+                with pytest.raises(InvalidInput, match=r"'c' is under way.*wait for itself"):
+                    await well.conversations.turn("c", answer, "inner")
+                with pytest.raises(InvalidInput, match=r"'c' is under way.*wait for itself"):
+                    await asyncio.gather(well.conversations.turn("c", answer, "inner"))
+                return Answer((await well.conversations.turn("another", answer, message)).reply)
+
+            assert (await well.conversations.turn("c", nested, "outer")).reply == "outer"
+
+    asyncio.run(asyncio.wait_for(main(), LONG))
+
+
+def test_task_that_outlives_the_turn_that_started_it_takes_a_turn(url: str) -> None:
+    async def main() -> int:
+        async with AsyncStepwell(url, worker=False) as well:
+            is_over, later = asyncio.Event(), list[asyncio.Task[Any]]()
+
+            async def answer(state: dict[str, Any], message: Any) -> Answer:
+                return Answer(message)
+
+            async def another() -> int:
+                await is_over.wait()
+                return (await well.conversations.turn("c", answer, "later")).turn.number
+
+            async def starting(state: dict[str, Any], message: Any) -> Answer:
+                later.append(asyncio.create_task(another()))
+                return Answer(message)
+
+            await well.conversations.turn("c", starting, "now")
+            is_over.set()
+            return await asyncio.wait_for(later[0], LONG)
+
+    assert asyncio.run(main()) == 2
+
+
+def test_refusal_of_a_turn_names_the_conversation_and_how_long_was_waited(well: Stepwell) -> None:
+    with well.conversations.lock("c"):
+        with pytest.raises(LockHeld, match=r"^conversation 'c' was held by another for 0\.05 s; try again later"):
+            take_turn(well, echo, timeout=0.05)
+        with pytest.raises(LockHeld, match=r"^conversation 'c' is held by another; try again later, or give a timeout"):
+            take_turn(well, echo, timeout=0)

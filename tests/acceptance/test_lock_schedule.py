@@ -104,3 +104,9 @@ def test_a_least_time_longer_than_the_most_is_refused(well: Stepwell) -> None:
         well.scheduled_lock("report", at_most=60, at_least=61)
     with well.scheduled_lock("report", at_most=60, at_least=60):
         pass
+
+
+def test_refusal_of_a_scheduled_lock_names_it_and_offers_no_timeout(well: Stepwell) -> None:
+    well.scheduled_lock("nightly", at_most=60).acquire()
+    with pytest.raises(LockHeld, match=r"^scheduled lock 'nightly' is held by another; another node does the job, or has done it"):
+        well.scheduled_lock("nightly", at_most=60).acquire()

@@ -6,11 +6,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
 
-from stepwell import Conflict, Entry, InvalidInput, Scope, StateChange, Stepwell, ValidationFailed
+from stepwell import Conflict, Entry, FakeClock, InvalidInput, Scope, StateChange, Stepwell, ValidationFailed
 
 # Ids that an encoding, a pattern or a path could trip over.
 ODD = [" ", ".", "..", "/", "a/b", "a:step:b", "*", "[a]", "{x}", "%", "%2F", "_", "'", '"', "\n", "é", "e\u0301", "😀", "1",
@@ -297,3 +298,34 @@ def test_changes_since_a_revision(well: Stepwell) -> None:
     for bad in (-1, "x", 2**70):
         with pytest.raises(InvalidInput):
             list(scope.watch(since=bad, idle_seconds=0))
+
+
+def test_set_many_names_every_bad_value_and_writes_none(well: Stepwell) -> None:
+    scope = well.state.globals
+    values: dict[Any, Any] = {"fine": 1, "nan": float("nan"), "": 2, "object": object(), "text": "\ud800", 7: 1}
+    with pytest.raises(InvalidInput) as caught:
+        scope.set_many(values)
+    told = [str(problem) for problem in caught.value.errors]
+    assert len(told) == 5
+    assert all(any(part in each for each in told) for part in ("'nan'", "'object'", "'text'", "empty", "not int"))
+    assert scope.all() == {}
+
+
+def test_set_many_tells_a_bad_ttl_once(well: Stepwell) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        well.state.globals.set_many({"a": 1, "b": 2}, ttl=-1)
+    assert len(caught.value.errors) == 1
+
+
+def test_compare_and_set_in_a_transaction_honours_its_ttl(well: Stepwell, clock: FakeClock) -> None:
+    scope = well.state.globals
+    scope.set("kept", 1)
+    for number, transaction in enumerate((well.state.transaction(), well.transaction(well.create("run").execution_id))):
+        with transaction as tx:
+            at = tx.state(scope)
+            at.compare_and_set(f"new {number}", 1, revision=0, ttl=60)
+            at.compare_and_set("kept", 2, revision=scope.entry("kept").revision, ttl=60)
+    clock.advance(59)
+    assert scope.all() == {"kept": 2, "new 0": 1, "new 1": 1}
+    clock.advance(1.5)
+    assert scope.all() == {}

@@ -321,3 +321,22 @@ def test_variables_are_for_the_workflow_and_not_for_its_steps(open_well: OpenWel
         well.start(wrongly).result(WAIT)
     with pytest.raises(InvalidInput, match="inside of a workflow or a step"):
         stepwell.current()
+
+
+@step
+def writes_badly() -> int:
+    stepwell.current().state(STOCK).set("", 1)
+    return 1
+
+
+@workflow
+def bad_writer() -> int:
+    stepwell.current().variables["n"] = 1
+    return writes_badly()
+
+
+def test_refused_write_of_a_step_counts_no_changes_that_its_author_did_not_write(well: Any) -> None:
+    with pytest.raises(ExecutionFailed, match="a state key is empty") as caught:
+        well.start(bad_writer).result(timeout=60)
+    assert "change" not in str(caught.value)
+    assert "mutation" not in str(caught.value)

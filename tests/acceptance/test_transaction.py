@@ -115,7 +115,7 @@ def test_refused_batch_changes_nothing_and_names_every_fault(well: Stepwell) -> 
         tx.remove_token("nobody")
         tx.set_variable("", 1)
         tx.state(well.state.globals).set("g", 1)
-    assert [problem.where for problem in caught.value.errors] == ["mutation 2 (remove_token)", "mutation 3 (set_variable)"]
+    assert [problem.where for problem in caught.value.errors] == ["change 2 (remove_token)", "change 3 (set_variable)"]
     assert well.load("run") == before
     assert well.load("run").revision == 0
     assert well.state.globals.all() == {}
@@ -461,3 +461,16 @@ def test_digests_are_the_same_on_every_store_and_face(tmp_path: object) -> None:
                 tx.state(well.state.globals).set("g", 1)
             found.append((well.receipts("run"), well.snapshot("run"), well.export("run"), well.verify("run")))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["update_context", "update_token"])
+@pytest.mark.parametrize("change", [{"paid": True}, None, 7])
+def test_what_is_no_function_is_refused_by_name_with_the_other_faults(well: Stepwell, name: str, change: object) -> None:
+    well.create("run")
+    tx = well.transaction("run")
+    tx.set_variable("", 1)
+    getattr(tx, name)(*(("t",) if name == "update_token" else ()), change)
+    with pytest.raises(ValidationFailed, match=f"{name} takes a function") as caught:
+        tx.commit()
+    assert [problem.where for problem in caught.value.errors] == ["change 1 (set_variable)", f"change 2 ({name})"]
+    assert well.load("run").revision == 0

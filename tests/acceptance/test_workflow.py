@@ -81,7 +81,9 @@ def test_run_gives_its_result_and_its_record(well: Any) -> None:
 
 def test_same_execution_id_is_the_same_run(well: Any) -> None:
     first = well.start(checkout, Order("lamp", 1), execution_id="order-7")
-    assert first.result(WAIT) == well.start(checkout, Order("chair", 9), execution_id="order-7").result(WAIT)
+    assert first.result(WAIT) == well.start(checkout, Order("lamp", 1), execution_id="order-7").result(WAIT)
+    with pytest.raises(Conflict, match="was started with another input"):
+        well.start(checkout, Order("chair", 9), execution_id="order-7")
     assert calls == {"charge": 1, "pack": 1}
 
 
@@ -239,7 +241,7 @@ async def impatient() -> str:
 
 
 def test_signal_that_does_not_come_times_out(well: Any) -> None:
-    assert well.start(impatient).result(WAIT) == "signal 'never' did not come in time"
+    assert well.start(impatient).result(WAIT) == "signal 'never' did not come within 0.01 s, the timeout of wait_signal"
 
 
 @workflow

@@ -21,7 +21,7 @@ from stepwell.state.transaction_buffer import Buffer
 _IDS, _SCOPES = ("a", "b", "c"), ("root", "s", "t")
 _SHELF = Scope.globals()
 _DONE_AT = datetime(2026, 1, 1, tzinfo=UTC)
-_NUMBER = re.compile(r"mutation (\d+) ")
+_NUMBER = re.compile(r"change (\d+) ")
 
 
 @dataclass

@@ -66,7 +66,7 @@ def batch_of(change: Callable[[Buffer], object], limits: Limits = LIMITS) -> lis
 
 def draft_of(state: State, change: Callable[[Buffer], object], limits: Limits = LIMITS) -> Draft:
     """What these calls come to on a state, without applying it."""
-    return plan(state, batch_of(change, limits), limits)
+    return plan(state, batch_of(change, limits), limits, is_counted=True)
 
 
 def creation(who: Metadata, context: dict[str, object] | None = None) -> Mutation:
@@ -93,7 +93,7 @@ class Chain:
         self.commit([creation(metadata(execution_id, workspace), context)])
 
     def commit(self, batch: Iterable[Planned], commit_id: str | None = None) -> Receipt:
-        draft = plan(self.state, list(batch), LIMITS)
+        draft = plan(self.state, list(batch), LIMITS, is_counted=True)
         commit, header = build_commit(
             draft,
             execution_id=self.execution_id,

@@ -102,16 +102,16 @@ def test_every_fault_of_a_batch_is_reported_with_its_place() -> None:
         ),
     )
     assert [problem.where for problem in error.errors] == [
-        "mutation 1 (set_variable)",
-        "mutation 3 (set_variable)",
-        "mutation 4 (remove_token)",
-        "mutation 5 (set_status)",
-        "mutation 6 (update_context)",
-        "mutation 7 (record_step)",
-        "mutation 8 (write_state)",
+        "change 1 (set_variable)",
+        "change 3 (set_variable)",
+        "change 4 (remove_token)",
+        "change 5 (set_status)",
+        "change 6 (update_context)",
+        "change 7 (record_step)",
+        "change 8 (state)",
     ]
     assert all(problem.code.startswith("SW-1") and problem.message for problem in error.errors)
-    assert "mutation 4 (remove_token): there is no token 't'; add it first" in str(error)
+    assert "change 4 (remove_token): there is no token 't'; add it first" in str(error)
 
 
 def test_error_has_the_class_of_its_faults_if_they_are_of_one_kind() -> None:

@@ -111,7 +111,7 @@ def test_every_fault_of_the_state_operations_is_reported() -> None:
     scope.delete("too long")
     with pytest.raises(ValidationFailed) as caught:
         buffer.state_ops()
-    assert [problem.where for problem in caught.value.errors] == [f"operation {number}" for number in range(2, 8)]
+    assert [problem.where for problem in caught.value.errors] == [f"change {number} (state)" for number in range(2, 8)]
     assert {problem.code for problem in caught.value.errors} == {InvalidInput.code, LimitExceeded.code}
 
 

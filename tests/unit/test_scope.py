@@ -166,3 +166,10 @@ NO_ESCAPES = ["custom/a/%ZZ", "custom/a/%", "custom/a/%F", "custom/a/%FF", "cust
 def test_text_that_is_no_path_is_refused(path: Any) -> None:
     with pytest.raises(StepwellError):
         Scope.parse(path)
+
+
+def test_scope_of_a_workspace_asked_by_the_name_of_a_field_is_refused_with_the_right_call() -> None:
+    for arguments in (("acme",), ()):
+        with pytest.raises(InvalidInput, match=r"Scope\.of_workspace\("):
+            Scope.workspace(*arguments)  # type: ignore[operator]
+    assert Scope.of_workspace("acme").workspace == "acme"

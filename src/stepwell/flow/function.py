@@ -368,8 +368,20 @@ def _shown_value(value: Value) -> str:
 def _check_function(target: object, what: str) -> None:
     if isinstance(target, type) or not callable(target) or not hasattr(target, "__name__"):
         raise InvalidInput(f"a {what} is a function, def or async def, not {target!r}")
+    if _is_method(target):
+        raise InvalidInput(
+            f"{what} {target.__qualname__!r} is a method, and nothing records the object that it belongs to; make it a function "
+            f"and pass what it needs as arguments"
+        )
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
         raise InvalidInput(f"{what} {target.__name__!r} is a generator; return one value, such as a list")
+
+
+def _is_method(target: Callable[..., Any]) -> bool:
+    """Return whether a function is defined in a class and gets its object, or is bound to one."""
+    first = next(iter(inspect.signature(target).parameters), "")
+    outer = target.__qualname__.rpartition(".")[0]
+    return inspect.ismethod(target) or (outer != "" and not outer.endswith("<locals>") and first in ("self", "cls"))
 
 
 _workflows: dict[str, Workflow[..., Any]] = {}

@@ -149,7 +149,7 @@ def slot_item(identity: Metadata, input: bytes) -> NewItem:
 
 replace = msgspec.structs.replace
 
-EXPIRED = "whoever had claimed the item did not come back in time"
+EXPIRED = "the worker that had claimed the item died, or lost its lease"
 
 Single = Callable[[str, str], Item | None]
 """Returns the item of a workspace with a singleton name that has not ended."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from stepwell.clock import to_ms
 from stepwell.errors import InvalidInput
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
@@ -40,6 +41,7 @@ __all__ = [
     "encode_step",
     "encode_token",
     "encode_trigger",
+    "overran",
 ]
 
 
@@ -72,6 +74,14 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
             check_key(getattr(self, what), what)
         _whole(self.version, "version")
         _aware(self.started_at, "started_at")
+
+
+def overran(identity: Metadata) -> str:
+    """Return what to say of an execution whose time is over: which limit it was, and how long."""
+    seconds = ((identity.deadline_ms or 0) - to_ms(identity.started_at)) / 1000
+    budget = (identity.governance or {}).get("seconds")
+    limit = "the budget Governance(seconds=...)" if budget is not None and abs(budget - seconds) < 0.01 else "its timeout"
+    return f"the run took longer than {seconds:g} s, {limit}"
 
 
 class StepOutput(msgspec.Struct, frozen=True):

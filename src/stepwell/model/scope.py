@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import NoReturn
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -32,7 +34,21 @@ _INTERNAL: dict[str, tuple[str, ...]] = {
 _BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
-class Scope(msgspec.Struct, frozen=True):
+class _ScopeMeta(msgspec.StructMeta):
+    """Refuses ``Scope.workspace("acme")``, which beside ``Scope.custom("till")`` looks as if it made a scope."""
+
+    @property
+    def workspace(self) -> Callable[..., NoReturn]:
+        """Return a call that names the right one. Scopes themselves have a field of this name."""
+
+        def refuse(*arguments: object) -> NoReturn:
+            shown = ", ".join(map(repr, arguments))
+            raise InvalidInput(f"workspace is a field of a scope; Scope.of_workspace({shown}) makes the scope of a workspace")
+
+        return refuse
+
+
+class Scope(msgspec.Struct, frozen=True, metaclass=_ScopeMeta):
     """The address of state: global, or in a workspace (its own, a workflow's, a step's, a conversation's, a user's, a custom
     one)."""
 

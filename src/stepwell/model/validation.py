@@ -51,7 +51,9 @@ __all__ = ["plan", "refusal"]
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def plan(base: State, batch: Sequence[Planned], limits: Limits, opening: Opening | None = None) -> Draft:
+def plan(
+    base: State, batch: Sequence[Planned], limits: Limits, opening: Opening | None = None, *, is_counted: bool = False
+) -> Draft:
     """Validate a whole batch, and return its draft. Raise ``ValidationFailed`` with every fault found.
 
     A function in the batch is called with the draft so far and returns the mutation, so that only pure data is stored. An opening
@@ -61,7 +63,7 @@ def plan(base: State, batch: Sequence[Planned], limits: Limits, opening: Opening
     if opening is not None and base.revision >= 0:
         batch, opening = [*opening.mutations, *batch], None
     if len(batch) > limits.commit_mutations:
-        raise LimitExceeded.of("commit_mutations", limits.commit_mutations, len(batch), "the number of mutations in one commit")
+        raise LimitExceeded.of("commit_mutations", limits.commit_mutations, len(batch), "the number of changes in one commit")
     draft = Draft.on(base)
     problems: list[Problem] = []
     if opening is not None:
@@ -75,8 +77,9 @@ def plan(base: State, batch: Sequence[Planned], limits: Limits, opening: Opening
             _RULES[type(mutation)](draft, mutation)
             draft.mutations.append(mutation)
         except ValidationFailed as error:
-            name = _name_of(mutation) or getattr(item, "__name__", "mutation")
-            problems += [Problem(problem.code, problem.message, f"mutation {number} ({name})") for problem in error.errors]
+            call = _call_of(mutation) or getattr(item, "__name__", "a change")
+            where = f"change {number} ({call})" if is_counted else call
+            problems += [Problem(problem.code, problem.message, where) for problem in error.errors]
         fault("commit.mutation_checked")
     if problems:
         raise refusal(problems)
@@ -95,8 +98,12 @@ def refusal(problems: Sequence[Problem]) -> ValidationFailed:
     return ValidationFailed(problems)
 
 
-def _name_of(mutation: Mutation | None) -> str:
-    return "" if mutation is None else str(type(mutation).__struct_config__.tag)
+_CALLS: dict[type, str] = {SetLoop: "set_loop_context", PatchContext: "update_context", WriteState: "state", EnqueueItem: "enqueue"}
+
+
+def _call_of(mutation: Mutation | None) -> str:
+    """Return the call of a user that makes a mutation: the mutation's own name, or another."""
+    return "" if mutation is None else _CALLS.get(type(mutation)) or str(type(mutation).__struct_config__.tag)
 
 
 def _check_open(draft: Draft, mutation: Mutation) -> None:

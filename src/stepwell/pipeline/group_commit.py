@@ -1,9 +1,9 @@
-"""Group commit: write everything that is waiting in one transaction, and let nobody wait for company.
+"""Group commit: write all waiting units in one transaction, and delay none of them to wait for more.
 
-A blocking caller who finds nobody writing becomes the leader and writes at once, in its own thread: one commit alone pays for no
-change of threads. Callers that come while a write is under way queue up; when the leader is done, a writer thread takes everything
-that has queued up, in one transaction, and goes on until nobody is left. Awaiting callers always go through that thread, so that an
-event loop never waits for a disk. See docs/design/0003-group-commit.md for why nothing is lost or done twice.
+A blocking caller that finds no write under way becomes the leader and writes at once, in its own thread: a single commit needs no
+thread switch. Callers that come during a write queue up. When the leader is done, a writer thread takes all of them into one
+transaction, and repeats until the queue is empty. Awaiting callers always use that thread, so that an event loop never waits for
+a disk. See docs/design/0003-group-commit.md for why nothing is lost or written twice.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class Ticket(msgspec.Struct, eq=False):
     unit: Unit
     loop: asyncio.AbstractEventLoop | None = None
     future: asyncio.Future[Outcome] | None = None
-    """What the caller awaits, if it does."""
+    """The future that the caller awaits; None for a caller that blocks."""
     outcome: Outcome | None = None
     error: BaseException | None = None
 
     def result(self) -> Outcome:
-        """Return the outcome of a ticket whose group is done, or raise what kept it from being written."""
+        """Return the outcome of a ticket whose group is done, or raise the error that kept it from being written."""
         if self.error is not None:
             raise self.error
         assert self.outcome is not None, "a ticket is read only after its group is done"  # noqa: S101
         return self.outcome
 
     def tell(self) -> None:
-        """Give the caller its outcome, on its loop."""
+        """Pass the outcome to the caller, on its event loop."""
         future = self.future
         if future is None or future.done():
             return  # its caller was cancelled
@@ -53,7 +53,7 @@ class Ticket(msgspec.Struct, eq=False):
             return
         # A future takes any error but StopIteration.
         future.set_exception(self.error if not isinstance(self.error, StopIteration | None) else RuntimeError(repr(self.error)))
-        future.exception()  # marks it as retrieved: a caller that is cancelled now never asks, and asyncio would log that
+        future.exception()  # marks it as retrieved, or asyncio logs it for a caller that is cancelled now
 
 
 class ThreadTicket(Ticket):
@@ -69,7 +69,8 @@ class ThreadTicket(Ticket):
 WriteGroup = Callable[[Sequence[Unit]], list[Outcome]]
 
 _MOST = 1_000
-"""Larger groups make nothing faster, since the shared fsync is long paid for, but hold back their first caller."""
+"""The most units in one transaction. Larger groups are no faster, since the fsync is shared already, but delay the first
+caller."""
 
 
 class GroupCommit:
@@ -81,16 +82,16 @@ class GroupCommit:
         self._idle = threading.Condition(self._lock)
         self._waiting: deque[Ticket] = deque()
         self._is_writing = False
-        """Whether the writing place is taken, by a leader or by the writer thread."""
+        """Whether a leader or the writer thread holds the right to write."""
         self._is_closed = False
         self._work: SimpleQueue[bool] = SimpleQueue()
-        """What wakes the writer thread: True to write what waits, False to end."""
+        """Wakes the writer thread: True to write what waits, False to end."""
         self._writer: threading.Thread | None = None
         self._process = 0
         """The id of the process that writes; 0 until the first write, so that a server may fork before that."""
 
     def write(self, unit: Unit) -> Outcome:
-        """Write a unit and wait for its outcome; raise what kept it from being written."""
+        """Write a unit, wait, and return its outcome. Raise the error that kept it from being written."""
         if self._process != process_id():
             self._check_process()
         ticket, is_leader = None, False
@@ -101,7 +102,7 @@ class GroupCommit:
                     ticket = ThreadTicket(unit)
                     self._waiting.append(ticket)
                 else:
-                    # One statement, so that an interrupt cannot come in between and keep the place taken for ever.
+                    # One statement, so that an interrupt between two cannot leave the right to write taken for ever.
                     is_leader = self._is_writing = True
             if ticket is not None:
                 ticket.gate.acquire()
@@ -114,7 +115,8 @@ class GroupCommit:
                 self._hand_over()
 
     def write_async(self, unit: Unit) -> Awaitable[Outcome]:
-        """Write a unit; return its outcome, to be awaited. If the caller is cancelled before its group began, it is not written."""
+        """Write a unit, and return an awaitable outcome. A unit whose caller is cancelled before its group begins is not
+        written."""
         if self._is_instant:
             return self._write_now(unit)
         if self._process != process_id():
@@ -133,7 +135,7 @@ class GroupCommit:
         return self.write(unit)
 
     def close(self) -> None:
-        """Accept no more, and wait until everything that was accepted is written. After a fork there is nothing to wait for."""
+        """Accept no more units, and wait until the accepted ones are written. After a fork there is nothing to wait for."""
         if self._process not in (0, process_id()):
             return
         with self._lock:
@@ -149,13 +151,13 @@ class GroupCommit:
             raise StoreUnavailable("the store is closed; open it again")
 
     def _check_process(self) -> None:
-        """Refuse to write after a fork: the threads of the parent do not exist here, and a caller would wait for them for ever."""
+        """Refuse to write after a fork: the parent's threads do not exist in the child, so a caller would wait for ever."""
         if self._process and not self._is_instant:
             raise StoreUnavailable("the store was used before a fork and cannot be used after it; open another one in the child")
         self._process = process_id()
 
     def _hand_over(self) -> None:
-        """The leader is done: give the place to the writer thread if somebody waits, else free it."""
+        """Pass the right to write from the leader to the writer thread if units wait; else free it."""
         with self._lock:
             if not self._waiting:
                 self._give_up_place()
@@ -168,13 +170,13 @@ class GroupCommit:
             self._idle.notify_all()
 
     def _wake_writer(self) -> None:
-        """Give the writing place to the writer thread. Only the one who holds the place may call this."""
+        """Pass the right to write to the writer thread. Only its holder may call this."""
         if self._writer is None:
             writer = threading.Thread(target=self._run_writer, name="stepwell-writer", daemon=True)
             try:
                 writer.start()
             except RuntimeError:
-                # No thread can be had: better to write here than to leave everybody waiting.
+                # No thread can be started. Writing here is better than leaving all callers waiting.
                 self._write_waiting()
                 return
             self._writer = writer
@@ -185,13 +187,13 @@ class GroupCommit:
             self._write_waiting()
 
     def _write_waiting(self) -> None:
-        """Write everything that waits, group by group, and give up the place."""
+        """Write all waiting units, group by group, and free the right to write."""
         while tickets := self._take():
             self._write_tickets(tickets)
             self._answer(tickets)
 
     def _take(self) -> list[Ticket]:
-        """Take the next group; none means that the writing place was given up."""
+        """Return the next group; an empty one means that the right to write was freed."""
         with self._lock:
             while self._waiting:
                 count = min(len(self._waiting), self._most)
@@ -202,13 +204,13 @@ class GroupCommit:
         return []
 
     def _write_tickets(self, tickets: list[Ticket]) -> None:
-        """Write a group, and leave each ticket its outcome or what kept it from being written."""
+        """Write a group, and set the outcome or the error of each ticket."""
         try:
             for ticket, outcome in zip(tickets, self._write_group([ticket.unit for ticket in tickets]), strict=True):
                 ticket.outcome = outcome
         except BaseException as error:  # noqa: BLE001 - every waiting caller must get an answer, whatever it was
             if len(tickets) > 1 and not isinstance(error, StepwellError):
-                # Something is wrong with one unit, not with the store, and nothing was written: writing each alone finds it.
+                # One unit is at fault, not the store, and nothing was written. Writing each unit alone finds it.
                 for ticket in tickets:
                     self._write_tickets([ticket])
                 return
@@ -228,7 +230,7 @@ class GroupCommit:
 
 
 def _error_for(unit: Unit, error: BaseException) -> BaseException:
-    """The group's failure as one caller gets it: an object of its own, with its own commit id."""
+    """Return a copy of the group's error for one caller, with the id of its commit."""
     if isinstance(error, CommitUnknown) and isinstance(unit, Commit):
         return CommitUnknown(error.message, commit_id=unit.commit_id, execution_id=unit.execution_id)
     try:

@@ -1,7 +1,7 @@
-"""Notifications: wake the callers and tasks that wait for a topic when it may have changed, here or in another process.
+"""Notifications: wake callers and tasks that wait for a topic when it may have changed, here or in another process.
 
-Every write of this process is passed on by the write hook (``pipeline.store_writer``); writes of other processes by
-``Store.listen``. A notification says only that something may have changed: who is woken looks again.
+``pipeline.store_writer`` reports the writes of this process, and ``Store.listen`` those of other processes. A notification says
+only that something may have changed: the woken task looks into the store.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ __all__ = [
 
 
 def shut_gate() -> threading.Lock:
-    """A gate that is shut."""
+    """Return a lock that is held, to wait on."""
     gate = threading.Lock()
     gate.acquire()
     return gate
 
 
 def open_gate(gate: threading.Lock) -> None:
-    """Let whoever waits at a gate go on. Anybody may, and more than once."""
+    """Release a gate, from any thread; releasing it again does nothing."""
     if gate.locked():
-        with suppress(RuntimeError):  # another has opened it meanwhile
+        with suppress(RuntimeError):  # another thread has released it meanwhile
             gate.release()
 
 
@@ -64,21 +64,21 @@ SCHEDULE = "schedule"
 
 
 def end_of(execution_id: str) -> str:
-    """The topic of an execution's end: those who wait for one are not woken by others."""
+    """Return the topic of an execution's end, so that waiters of other executions are not woken."""
     return f"end:{execution_id}"
 
 
-# Whatever may make an item ready or a slot free.
+# Units that may make an item ready or a slot free.
 _QUEUEING = (Enqueue, ItemMark, ReturnItem, CancelItem, Redrive, RecoverItems, PutTier, PutWorkspace, PutQueue, Deletion)
 _TOPICS: dict[type, str] = {Unlock: LOCK, StateBatch: STATE, Sweep: STATE, **dict.fromkeys(_QUEUEING, QUEUE)}
 
-# Word of another process can get lost with a connection; nobody sleeps for longer than this without looking again.
+# The longest sleep without a look: notifications of other processes can get lost with a connection.
 _LONGEST_SLEEP_SECONDS = 1.0
 _SHORTEST_SLEEP_SECONDS = 0.00001
 
 
 def is_running(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether this code runs on an event loop: then it need not be woken for what it is told."""
+    """Return whether this code runs on the loop, so that the loop need not be woken."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
@@ -96,13 +96,14 @@ class Subscription:
     def __init__(self, notifications: Notifications, topic: str) -> None:
         self._notifications, self.topic = notifications, topic
         self._has_heard = False
-        # The waiter makes what it sleeps on before it reads the flag, and wake() sets the flag first: so no wake-up is lost.
+        # The waiter makes its gate or future before it reads the flag, and wake() sets the flag before it looks for one: no
+        # wake-up is lost.
         self._gate: threading.Lock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._future: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
-        """Say that something happened. From any thread."""
+        """Wake the waiter. From any thread."""
         self._has_heard = True
         gate, loop, future = self._gate, self._loop, self._future
         if gate is not None:
@@ -112,21 +113,21 @@ class Subscription:
         if is_running(loop):
             _end(future)
         else:
-            with suppress(RuntimeError):  # the loop was closed: nobody is there to be told
+            with suppress(RuntimeError):  # the loop was closed, and its waiter with it
                 loop.call_soon_threadsafe(_end, future)
 
     def wait(self, seconds: float) -> None:
-        """Sleep until something happens, or a while, but no longer than ``seconds``. Then look again."""
+        """Sleep until a notification, at most for ``seconds`` and for the longest sleep without a look. Then look again."""
         gate = self._gate = self._gate or shut_gate()
         gate.acquire(timeout=0 if self._has_heard else min(max(seconds, 0), _LONGEST_SLEEP_SECONDS))
         self._has_heard = False
 
     async def wait_async(self, seconds: float) -> None:
-        """The same for a caller that awaits."""
+        """Do the same for a caller that awaits."""
         loop = self._loop = asyncio.get_running_loop()
         future = self._future = loop.create_future()
         if not self._has_heard:
-            # Not for less than a moment: a timer may come a hair before its time, and waits for that hair would come to no end.
+            # Never shorter than this: a timer may fire slightly early, and sleeping for the rest of that time would spin.
             seconds = min(max(seconds, _SHORTEST_SLEEP_SECONDS), _LONGEST_SLEEP_SECONDS)
             timer = loop.call_later(seconds, _end, future)
             try:
@@ -144,7 +145,7 @@ class Subscription:
 
 
 def topics_of(unit: Unit) -> set[str]:
-    """What a unit that landed is news for."""
+    """Return the topics that a unit which landed may have changed."""
     topics = {_TOPICS[type(unit)]} if type(unit) in _TOPICS else set[str]()
     if isinstance(unit, Commit | StateBatch):
         if unit.ops:
@@ -162,7 +163,7 @@ def topics_of(unit: Unit) -> set[str]:
 
 
 class Notifications:
-    """Passes what happened on to those who wait for it. Listens to the store only while somebody waits."""
+    """Passes notifications to waiters. It listens to the store only while there are waiters."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -171,12 +172,12 @@ class Notifications:
         self._stop: Callable[[], None] | None = None
 
     def listen(self, topic: str) -> Subscription:
-        """Return a subscription to a topic: enter it, look, and wait; what happens after the look ends the wait."""
+        """Return a subscription to a topic. Enter it, look, and wait: a change after the look ends the wait."""
         return Subscription(self, topic)
 
     @contextmanager
     def subscribed(self, topic: str, wake: Callable[[], None]) -> Generator[None]:
-        """Call ``wake``, from any thread, whenever something may have happened on a topic."""
+        """Call ``wake``, from any thread, whenever a topic may have changed."""
         self.join(topic, wake)
         try:
             yield
@@ -184,19 +185,19 @@ class Notifications:
             self.leave(topic, wake)
 
     def written(self, units: Sequence[Unit], outcomes: Sequence[Outcome]) -> None:
-        """Pass on what this process wrote, or may have written. Costs next to nothing while nobody waits."""
+        """Notify of units that this process wrote, or may have written. Costs almost nothing without waiters."""
         if not self._waiting:
             return
         topics: set[str] = set()
         for unit, outcome in zip(units, outcomes, strict=True):
-            # A plain step has no topic, and most commits are that.
+            # A step's commit has no topic, and most commits are steps.
             if isinstance(outcome, Written | CommitUnknown) and not (type(unit) is Commit and unit.kind is CommitKind.STEP):
                 topics |= topics_of(unit)
         for topic in topics:
             self.notify(topic)
 
     def notify(self, topic: str) -> None:
-        """Wake those who wait for a topic; an empty one means all topics."""
+        """Wake the waiters of a topic; the empty topic means all topics."""
         with self._lock:
             topics = [topic] if topic else list(self._waiting)
             waiting = [wake for name in topics for wake in self._waiting.get(name, ())]
@@ -204,14 +205,14 @@ class Notifications:
             wake()
 
     def join(self, topic: str, wake: Callable[[], None]) -> None:
-        """Begin to call ``wake`` for a topic."""
+        """Call ``wake`` for a topic from now on."""
         with self._lock:
             if self._stop is None:
                 self._stop = self._store.listen(self.notify)
             self._waiting.setdefault(topic, set()).add(wake)
 
     def leave(self, topic: str, wake: Callable[[], None]) -> None:
-        """Call ``wake`` no more."""
+        """Call ``wake`` for a topic no more."""
         with self._lock:
             those = self._waiting.get(topic, set())
             those.discard(wake)

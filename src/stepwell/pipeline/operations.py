@@ -1,10 +1,10 @@
-"""Operations: what the public classes do, written once and driven for blocking and for awaiting callers.
+"""Operations: the work of the public classes, written once for blocking and for awaiting callers.
 
-An operation is a generator that yields what it needs done outside itself, a ``Read``, a ``Write`` or a ``WaitEffect``, and returns
-its result. ``Driver`` does these on the spot; ``AsyncDriver`` awaits them. The code in between neither waits nor knows its driver.
+An operation is a generator. It yields what must be done outside itself, a ``Read``, a ``Write`` or a ``WaitEffect``, and returns
+its result. ``Driver`` executes these and blocks; ``AsyncDriver`` awaits them. The operation knows neither.
 
-Awaiting callers that ask for the newest receipts at the same time share a question (``HeadBatch``). What is asked for while an
-answer is under way goes out with the next question: so an answer is always newer than the moment when its caller asked.
+Awaiting callers that ask for newest receipts at the same time share one read (``HeadBatch``). Requests that come during a read go
+into the next one, so that an answer is always newer than its request.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ __all__ = [
 ]
 
 
-# A larger question makes nothing faster, but holds its first caller back.
+# The most ids in one read. Larger reads are no faster, but delay their first caller.
 _MOST = 1_000
 
 
 class _Asking:
-    """The questions of one event loop: one under way at a time."""
+    """The batched reads of one event loop, one at a time."""
 
     def __init__(self, store: Store, threads: Executor) -> None:
         self._store, self._threads = store, threads
@@ -58,7 +58,7 @@ class _Asking:
         answer: asyncio.Future[str | None] = loop.create_future()
         self._waiting.append((execution_id, answer))
         if not self._is_asking:
-            # Not at once: all who are ready to run now come along.
+            # Not at once, so that all tasks that are ready to run now share this read.
             self._is_asking = True
             loop.call_soon(self._ask)
         return answer
@@ -91,20 +91,20 @@ class _Asking:
     def _fail(self, asked: list[tuple[str, asyncio.Future[str | None]]], error: BaseException) -> None:
         for _, answer in asked:
             if not answer.done():
-                # An object of its own for each: they are raised in different places.
+                # A copy for each caller, since each raises it in another place.
                 answer.set_exception(copy.copy(error))
 
 
 class HeadBatch:
-    """Asks a store for the newest receipts of executions."""
+    """Reads the newest receipts of executions, for several callers at once."""
 
     def __init__(self, store: Store, threads: Executor) -> None:
         self._store, self._threads = store, threads
-        # Nothing in here holds a loop, so that one that ended is forgotten.
+        # Weak keys, so that a loop that has ended is forgotten.
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Asking] = WeakKeyDictionary()
 
     def ask(self, execution_id: str) -> asyncio.Future[str | None]:
-        """The digest of an execution's newest receipt as it is after this call; None if there is no such execution."""
+        """Return the digest of an execution's newest receipt, read after this call; None if there is no such execution."""
         loop = asyncio.get_running_loop()
         asking = self._loops.get(loop)
         if asking is None:
@@ -116,7 +116,7 @@ T = TypeVar("T")
 
 
 class Read:
-    """Something to be read from a store."""
+    """A read of a store."""
 
     __slots__ = ("query",)
 
@@ -125,7 +125,7 @@ class Read:
 
 
 class ReadHead(Read):
-    """The digest of an execution's newest receipt: read together with those that others ask for at the same time."""
+    """A read of the digest of an execution's newest receipt, batched with others."""
 
     __slots__ = ("execution_id",)
 
@@ -135,13 +135,13 @@ class ReadHead(Read):
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
-    """A unit to be written, together with whatever else is waiting."""
+    """A unit to be written, together with other waiting units."""
 
     unit: Unit
 
 
 class WaitEffect:
-    """Something to wait for, but no longer than a number of seconds."""
+    """A wait for a notification, at most for a number of seconds."""
 
     __slots__ = ("listening", "seconds")
 
@@ -154,22 +154,22 @@ Operation = Generator[Effect, Any, T]
 
 
 def read(query: Callable[[], T]) -> Operation[T]:
-    """Have something read."""
+    """Read, and return the result."""
     return (yield Read(query))
 
 
 def wait(listening: Subscription, seconds: float) -> Operation[None]:
-    """Sleep until something may have happened."""
+    """Sleep until a notification."""
     yield WaitEffect(listening, seconds)
 
 
 def write(unit: Unit) -> Operation[Outcome]:
-    """Have a unit written; its outcome."""
+    """Write a unit, and return its outcome."""
     return (yield Write(unit))
 
 
 def write_or_raise(unit: Unit) -> Operation[Written | Seen]:
-    """Have a unit written; a refusal is raised."""
+    """Write a unit, and return its outcome. Raise a refusal."""
     outcome = yield from write(unit)
     if isinstance(outcome, StepwellError):
         raise outcome
@@ -177,13 +177,13 @@ def write_or_raise(unit: Unit) -> Operation[Written | Seen]:
 
 
 class Driver:
-    """Drives operations for callers that block."""
+    """Runs operations for callers that block."""
 
     def __init__(self, group: GroupCommit) -> None:
         self._group = group
 
     def run(self, operation: Operation[T]) -> T:
-        """Do everything the operation asks for; its result."""
+        """Run an operation, and return its result."""
         try:
             effect = operation.send(None)
             while True:
@@ -202,7 +202,7 @@ def _answer(effect: Read | WaitEffect) -> Any:
 
 
 class AsyncDriver:
-    """Drives operations for callers that await. Reads of stores that may block go to a few threads."""
+    """Runs operations for callers that await. Reads of stores that may block run in a few threads."""
 
     def __init__(
         self,
@@ -216,8 +216,8 @@ class AsyncDriver:
     ) -> None:
         """Serve a store, which ``open_store`` opens, by default its own ``open``.
 
-        ``may_block`` says whether nothing else is to be done on the event loop now, so that it may wait for a write itself: that
-        saves two changes of threads.
+        ``may_block`` returns whether the event loop has nothing else to do, so that it may block for a write itself. That saves
+        two thread switches.
         """
         self._group, self._store, self._may_block = group, store, may_block
         self._is_open, self._open_store = is_open, open_store or store.open
@@ -228,7 +228,7 @@ class AsyncDriver:
         self._is_closed = False
 
     async def open(self) -> None:
-        """Open the store, once, whoever asks first; a failure is tried again by the next."""
+        """Open the store once, for all callers; after a failure the next caller tries again."""
         if self._is_closed:
             raise StoreUnavailable("the store is closed; open it again")
         opening = self._opening
@@ -238,7 +238,7 @@ class AsyncDriver:
         self._is_open = True
 
     async def run(self, operation: Operation[T]) -> T:
-        """Do everything the operation asks for; its result."""
+        """Run an operation, and return its result."""
         if self._is_closed or not self._is_open:
             await self.open()
         try:
@@ -264,17 +264,17 @@ class AsyncDriver:
             return end.value
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Run something that blocks, and await it."""
+        """Run a blocking function in a thread, and await it."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
     async def close(self, function: Callable[[], None]) -> None:
-        """Run what closes everything else, then let the threads go. A second call does nothing."""
+        """Run ``function``, which closes the store, then end the threads. A second call does nothing."""
         if not self._is_closed:
             self._is_closed = True
             await self.call(function)
             self._threads.shutdown(wait=False)
 
     def let_go(self) -> None:
-        """Let the threads go, of a driver whose store others close."""
+        """End the threads of a driver whose store others close."""
         self._is_closed = True
         self._threads.shutdown(wait=False)

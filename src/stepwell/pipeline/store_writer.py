@@ -1,4 +1,4 @@
-"""The write hook: every group that this process writes goes through here, and is passed on to those who wait for it."""
+"""The write hook: writes every group of this process to the store, and notifies those who wait for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepwell.pipeline.store_clock import StoreClock
 __all__ = ["StoreWriter"]
 
 _RECENT_SECONDS = 30.0
-"""For how long damage is reported: nothing says that it was repaired, but work that needs the damaged part meets it again."""
+"""For how long damage is reported. Nothing reports a repair, but work that needs the damaged part meets it again."""
 
 
 class StoreWriter:

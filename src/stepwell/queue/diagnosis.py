@@ -1,10 +1,9 @@
-"""Why an item waits: worked out from what the store says of it, its workspace, its tier and its queue, and told to people.
+"""Diagnosis: why a queue item waits, and whether a dispatcher starts what it could.
 
-Whether a dispatcher starts what it should: a worker that is alive and takes nothing looks well from outside, and is not.
-
-A dispatcher is idle from when it last started something or had no room for more. If it has been so for a while, and all that time
-there were items that it could have started, something is wrong with it, whatever that is. Items that wait for a slot, a rate, a
-paused workspace or queue, or for a workflow that is not known here, are not its fault.
+A worker that is alive and takes no items looks healthy from outside. A dispatcher is idle from the moment when it last started
+something or had no room for more. If it has been idle for a while, and all that time there were items that it could have started,
+something is wrong with it. Items that wait for a slot, a rate, a paused workspace or queue, or for a workflow that is not known
+here, do not count.
 """
 
 from __future__ import annotations
@@ -37,54 +36,54 @@ __all__ = [
 _NAMED = 3
 
 _MOST_STARTS = 500
-"""So many starts of each status are looked at to see whether a rate is used up."""
+"""How many recent starts of each status are read to see whether a rate is used up."""
 
 
 class WaitingReason(msgspec.Struct, frozen=True):
-    """Why an item has not started, or where it stands if it has."""
+    """The reason why an item waits; or that it has started or ended."""
 
     item_id: str
     status: ItemStatus
     codes: tuple[str, ...]
-    """Every reason by its stable name: ``workspace_paused``, ``queue_paused``, ``unserved_queue``,
-    ``unknown_workflow``, ``newer_version``, ``delayed``, ``given_back``, ``at_capacity``, ``queue_at_capacity``, ``rate``,
-    ``behind_others``, ``ready``; or ``started``, ``ended``."""
+    """The stable name of the reason: ``workspace_paused``, ``queue_paused``, ``unserved_queue``, ``unknown_workflow``,
+    ``newer_version``, ``delayed``, ``given_back``, ``at_capacity``, ``queue_at_capacity``, ``rate``, ``behind_others``,
+    ``ready``; or ``started``, ``ended``."""
     message: str
-    """The same for people."""
+    """The reason as a sentence."""
 
     def __str__(self) -> str:
         return self.message
 
 
 class Starts(msgspec.Struct, frozen=True):
-    """When items were claimed lately, as far as their rows tell: one that was given back leaves no trace of its claim."""
+    """The times of recent claims, as far as items tell: an item that was returned has no time of its claim any more."""
 
     times_ms: tuple[int, ...] = ()
-    """Ascending."""
+    """In ascending order."""
     is_cut: bool = False
-    """Whether there were others before."""
+    """Whether there were earlier starts that were not read."""
 
 
 class ItemContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read around an item."""
+    """The workspace, tier, queue, lanes and workers that decide whether an item can start."""
 
     workspace: Workspace
     tier: Tier
     queue: QueueSettings
     lanes: Sequence[Lane]
     holders: Sequence[Item]
-    """Some of the items that use the workspace's slots."""
+    """Some of the items that use the workspace's slots, for the message."""
     workers: Sequence[WorkerPresence]
-    """Those that are known to take items; none: that is not known."""
+    """The workers with a heartbeat; None if they are not known."""
     now_ms: int
     starts: Starts = Starts()
-    """Those of the workspace, if its tier has a rate."""
+    """The recent starts in the workspace, if its tier has a rate."""
     queue_starts: Starts = Starts()
-    """Those of the queue, if it has a rate."""
+    """The recent starts in the queue, if it has a rate."""
 
 
 def surroundings_of(item: Item, store: Store, queue: QueueSettings, workers: Sequence[WorkerPresence]) -> ItemContext:
-    """What a store says of the workspace and the tier of an item in this queue, and of what waits and runs beside it."""
+    """Read the workspace and the tier of an item in this queue, and the items that wait and run beside it."""
     workspace = next(each for each in store.workspaces() if each.workspace_id == item.workspace_id)
     tier = next(tier for tier in store.tiers() if tier.name == workspace.tier)
     return ItemContext(
@@ -103,7 +102,7 @@ def surroundings_of(item: Item, store: Store, queue: QueueSettings, workers: Seq
 
 
 def _starts(store: Store, rate: float | None, workspace: str | None = None, queue: str | None = None) -> Starts:
-    """The latest starts that count for a rate."""
+    """Return the recent starts that count for a rate."""
     if not rate:
         return Starts()
     most = min(2 * ceil(rate) + 2, _MOST_STARTS)  # two seconds' worth
@@ -117,12 +116,12 @@ def _starts(store: Store, rate: float | None, workspace: str | None = None, queu
 
 
 def reason_of(item: Item, around: ItemContext) -> WaitingReason:
-    """All that keeps an item from starting, the strongest first."""
+    """Return why an item does not start, the strongest reason first."""
     status = ItemStatus(item.status)
     if status is not ItemStatus.PENDING:
         return _started(item, status)
     found = _found((_paused, _unknown, _delayed, _capacity, _queue_capacity), item, around)
-    # Whom something else keeps from starting does not wait for a rate, unless that lets nobody start.
+    # An item that waits for something else does not wait for a rate, unless the rate is 0.
     found += _found((_rate if not found else _closed, _others), item, around)
     if not found:
         here = "" if around.workers else "; no worker is known to be running"
@@ -183,7 +182,8 @@ def _delayed(item: Item, around: ItemContext) -> Reasons:
         return []
     left = (item.run_at_ms - around.now_ms) / 1000
     if item.fence and item.error is None:
-        # Who could not start it put it off for a moment. If nobody can, that is the reason, and not the moment.
+        # A worker that could not start the item delayed it for a moment. If no worker can start it, that is the reason, not the
+        # delay.
         text = f"a worker that could not start it gave it back, and it is looked at again in {left:,.1f} s"
         return [] if _unknown(item, around) else [("given_back", text)]
     again = f", after {item.attempts} attempts, the last of which failed with {item.error}" if item.error else ""
@@ -231,8 +231,11 @@ def _rates(item: Item, around: ItemContext) -> list[tuple[str, float, Starts]]:
 
 
 def _is_used_up(rate: float, starts: Starts, now_ms: int) -> bool:
-    """Whether a rate lets nothing start now. What the store counts is worked out anew from the starts that are known; if there
-    were others before, they are taken to have left room for no more than the first of these."""
+    """Return whether a rate allows no start now.
+
+    The store's counter is computed again from the starts that are known. Earlier starts are assumed to have left room only for
+    the first of these.
+    """
     due = starts.times_ms[0] + max(1000 - 1000 / rate, 0) if rate and starts.is_cut and starts.times_ms else 0.0
     for at in starts.times_ms:
         due = later_rate_ms(rate, due, at, 1)
@@ -248,13 +251,16 @@ def _others(item: Item, around: ItemContext) -> Reasons:
 
 
 IDLE_SECONDS = 3 * POLL_SECONDS
-"""Longer than it takes to notice an item of which no word came, and to try a claim again that failed."""
+"""Longer than it takes to notice an item whose notification was lost, and to repeat a claim that failed."""
 
 _LOOKED_AT = 100
 
 
 def idleness(store: Store, dispatcher: Dispatcher, now_ms: int) -> str:
-    """``ok``, or how long a dispatcher has started nothing and what it leaves lying. ``now_ms`` by this process's clock."""
+    """Return ``ok``, or how long a dispatcher has started nothing although items wait.
+
+    ``now_ms`` is by this process's clock.
+    """
     idle_seconds = (now_ms - dispatcher.idle_since_ms) / 1000
     if dispatcher.is_stopping or idle_seconds < IDLE_SECONDS:
         return "ok"
@@ -277,7 +283,7 @@ def startable_lanes(
     queues: Iterable[QueueSettings],
     served: Sequence[str] = (),
 ) -> list[Lane]:
-    """The lanes of the served queues (none named: all) of which an item could start now."""
+    """Return the lanes of the served queues (none named: all) that have an item which could start now."""
     tier_of = {tier.name: tier for tier in tiers}
     owners = {each.workspace_id: each for each in workspaces}
     settings = {each.name: each for each in queues}
@@ -303,8 +309,10 @@ def _has_slot(concurrency: int | None, used: int) -> bool:
 
 
 def _has_known(store: Store, lane: Lane, names: Iterable[str], latest_ms: int) -> bool:
-    """Whether an item of a known workflow has been ready since a time. Only the newest are looked at: with more than those, one
-    that was overlooked is found at the next look, when these have grown old, too."""
+    """Return whether an item of a known workflow has been ready since a time.
+
+    Only the newest items are read. One that is missed among more is found at the next look, when these have become older, too.
+    """
     for name in names:
         query = ItemQuery(
             workspace_id=lane.workspace_id, queue=lane.queue, status=ItemStatus.PENDING, workflow_id=name, limit=_LOOKED_AT

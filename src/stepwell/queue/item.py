@@ -1,4 +1,4 @@
-"""Queue items as their users see them."""
+"""Queue items as the public classes return them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ItemSummary(msgspec.Struct, frozen=True, kw_only=True):
     holder: str | None = None
     error: str | None = None
     number: int = 0
-    """Grows with every item; the next page of a list comes before the last one's."""
+    """Rises with every item; a page of a list ends before the number where the next one begins."""
 
     @classmethod
     def of(cls, item: Item) -> ItemSummary:
@@ -68,7 +68,7 @@ def _moment(milliseconds: int | None) -> datetime | None:
 
 
 QUEUED = "QUEUED"
-"""The users' word for the status of an item that waits (PENDING)."""
+"""The public name for the status of an item that waits (PENDING)."""
 
 
 class ItemHandle:

@@ -91,14 +91,17 @@ class Resuming:
 log = logging.getLogger(__name__)
 
 _CREATE_AFTER_SECONDS = 0.5
-"""After so long without a commit a session's execution is created, so that others can see it, and its item's claim need not be
-renewed. Short workflows have ended by then, and are a single commit."""
+"""How long a session may run before its execution is created without a commit of its own.
+
+Then others can see the execution, and the claim of its item need not be renewed. Short workflows have ended by then, with a
+single commit.
+"""
 
 _AGAIN_MS = 1_000
 
 
 class _Started:
-    """An item whose session has begun."""
+    """A queue item whose session runs."""
 
     __slots__ = ("began", "claimed", "writer")
 
@@ -107,12 +110,12 @@ class _Started:
 
     @property
     def is_id_taken(self) -> bool:
-        """Whether there was an execution with this id before."""
+        """Whether an execution with this id existed before."""
         return isinstance(self.writer.creation_error, AlreadyExists)
 
     @property
     def is_store_away(self) -> bool:
-        """Whether it was the store that could not take the first commit."""
+        """Whether the first commit failed because the store was unavailable."""
         return isinstance(self.writer.creation_error, StoreUnavailable | CommitUnknown)
 
 
@@ -129,9 +132,9 @@ class LocalEngine:
         self._starting = Starting(executions, clock, new_id)
         self._resuming = Resuming(executions, new_id)
         self._creations: dict[tuple[str, int], Creation] = {}
-        """How executions are created that are run here; alike for all items of one workflow that are claimed for the first time."""
+        """The creation for each workflow and version; the same for all items that are claimed for the first time."""
         self._uncreated: set[_Started] = set()
-        """Items whose sessions may have committed nothing yet."""
+        """Items whose sessions may not have committed yet."""
         self._create_after = min(_CREATE_AFTER_SECONDS, worker.lease_seconds / 4)
         self._suspected: _Started | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -139,11 +142,11 @@ class LocalEngine:
 
     @property
     def room(self) -> int:
-        """How many more items can be started now."""
+        """The number of items that can be started now."""
         return self._worker.room
 
     def on_room(self, call: Callable[[], None]) -> None:
-        """Call this whenever there is room again."""
+        """Register a function to call whenever there is room for more items."""
         self._freed.append(call)
 
     def _free(self) -> None:
@@ -151,13 +154,13 @@ class LocalEngine:
             call()
 
     async def workflows(self) -> tuple[str, ...]:
-        """The names of the functions of this process and of the stored definitions."""
+        """Return the names of the workflows of this process and of the stored definitions."""
         return await self._worker.workflows.names()
 
     async def start(self, claimed: Claimed) -> None:
         """Run the item's workflow in a session, whose first commit creates the execution.
 
-        An execution that exists already, and waited for the item's turn, becomes due for any worker.
+        An execution that exists already, because it waits to be retried, becomes due for any worker.
         """
         workflow = await self._worker.workflows.find(claimed.workflow_id, claimed.version)
         _check_version(claimed, workflow)
@@ -197,14 +200,17 @@ class LocalEngine:
         return creation
 
     def _suspect(self, claimed: Claimed) -> None:
-        """An item whose attempt was cut short may have brought down its process, or may only have been beside one that did. Such
-        items are started one at a time, so that the guilty one uses up its own attempts and not those of the others."""
+        """Raise ``NotNow`` while another item whose attempt was cut short runs alone.
+
+        Such an item may have crashed its process, or may only have run beside one that did. They run one at a time, so that the
+        item that crashes processes uses up its own attempts and not those of the others.
+        """
         before = self._suspected
         if before is not None and not before.writer.is_created and before in self._uncreated:
             raise NotNow(f"item {claimed.item_id!r} waits for another that was cut short before")
 
     async def cancel(self, execution_id: str) -> None:
-        """Leave a request to end in the execution's inbox."""
+        """Send a request to cancel to the execution's inbox."""
         head = await self._driver.run(self._executions.head(execution_id))
         if head.status in FINAL:
             raise Conflict(f"execution {execution_id!r} has ended as {head.status}")
@@ -214,7 +220,7 @@ class LocalEngine:
     # From the claim to the first commit.
 
     def _ended(self, started: _Started) -> None:
-        """Free what a session held; give its item back if nothing was committed."""
+        """Free the place of a session; return its item to the queue if nothing was committed."""
         if started in self._uncreated:
             self._uncreated.discard(started)
             if not started.writer.is_created:
@@ -222,9 +228,9 @@ class LocalEngine:
         self._free()
 
     def _create_overdue(self) -> None:
-        """Create the executions of sessions that have committed nothing for too long.
+        """Create the executions of sessions that have not committed for too long.
 
-        Sessions that began just now are left alone: in busy times most of them are about to end, and one more commit for each would
+        Sessions that began just now are skipped: in busy times most of them are about to end, and another commit for each would
         cost throughput.
         """
         loop, self._timer = asyncio.get_running_loop(), None
@@ -242,14 +248,14 @@ class LocalEngine:
         try:
             await started.writer.create()
         except LeaseLost as error:
-            # Cancelled, or given to another worker: nothing of what the session does is recorded any more.
+            # The item was cancelled or claimed by another worker: nothing more of this session is recorded.
             self._worker.abandon(started.claimed.execution_id, error)
         except StepwellError as error:
-            if type(error) is not type(before):  # it is tried again soon, and often
+            if type(error) is not type(before):  # the creation is tried again soon, so repeat no message
                 log.warning("the execution of queue item %r could not be created yet: %s", started.claimed.item_id, error)
 
     async def _settle(self, started: _Started) -> None:
-        """Move an item on whose session ended without an execution of its own, so that it does not keep its slot."""
+        """Mark or return the item of a session that ended without creating its execution, so that it does not keep its slot."""
         until = started.began + self._worker.lease_seconds
         try:
             await self._worker.services.hand_back_retry.keep_trying(lambda: self._move_on(started), lambda: until)
@@ -257,7 +263,7 @@ class LocalEngine:
             log.warning("queue item %r could not be given back, and is when its claim ends: %s", started.claimed.item_id, error)
 
     async def _move_on(self, started: _Started) -> None:
-        """Mark or return an item. A second try after a lost reply is refused: the item is not claimed any more."""
+        """Mark or return an item. A second try after a lost reply is refused, because the item is not claimed any more."""
         claimed = started.claimed
         try:
             head = await self._driver.run(self._executions.head(claimed.execution_id)) if started.is_id_taken else None
@@ -267,7 +273,7 @@ class LocalEngine:
         await self._driver.run(write(unit))
 
     async def _mark_of(self, claimed: Claimed, head: Head) -> ItemMark | ReturnItem:
-        """Return the mark of an item whose execution existed already."""
+        """Return the mark of an item whose execution existed before."""
         live = await self._driver.run(self._executions.newest(claimed.execution_id))
         if live.state.identity.item_id == claimed.item_id:
             return mark_of_run(claimed, head.status)
@@ -275,7 +281,7 @@ class LocalEngine:
 
 
 def _may_have_run(claimed: Claimed) -> bool:
-    """Whether the item was claimed before, so that its execution may be there: only then is it worth a look."""
+    """Return whether the item was claimed before: only then can its execution exist."""
     return claimed.fence > 1
 
 
@@ -287,13 +293,16 @@ def _check_version(claimed: Claimed, workflow: Workflow[..., Any]) -> None:
 
 
 def _taken(claimed: Claimed, why: str) -> ReturnItem:
-    """Fail an item for good: its execution id is taken, and ids are never used twice."""
+    """Return the unit that fails an item for good: its execution id is taken, and ids are never reused."""
     error = f"AlreadyExists: the execution id {claimed.execution_id!r} {why}"
     return ReturnItem(claimed.item_id, claimed.fence, error, is_final=True)
 
 
 def _returned(started: _Started) -> ReturnItem:
-    """Return an item, without an attempt if the store was away; else the session broke off by itself, and would again."""
+    """Return the unit that returns an item.
+
+    It uses up no attempt if the store was unavailable. Otherwise the session broke off by itself, and would again.
+    """
     claimed = started.claimed
     if started.is_id_taken:
         return _taken(claimed, "is that of a run that was deleted")

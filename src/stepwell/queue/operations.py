@@ -37,7 +37,7 @@ from stepwell.model.queue_item import (
     RecoverItems,
     Redrive,
 )
-from stepwell.model.queue_lifecycle import full, is_same, unknown_workspace, waits_for_turn
+from stepwell.model.queue_lifecycle import EXPIRED, full, is_same, unknown_workspace, waits_for_turn
 from stepwell.model.refusals import asked_otherwise, id_taken
 from stepwell.pipeline.completions import Completion, CompletionWaiter
 from stepwell.pipeline.notifications import QUEUE, Notifications, end_of
@@ -216,7 +216,7 @@ class QueueOperations:
                     if item is None or item.status in _STARTED:
                         return execution_id if item is None else item.execution_id, item, None
                     if left <= 0:
-                        raise TimeoutError(f"queue item {item_id!r} is still {item.status}; it stays queued, ask again later")
+                        raise TimeoutError(f"queue item {item_id!r} is still {item.status}; it stays queued, so ask again later")
                     if item.execution_id != execution_id:  # it was redriven
                         return (yield from self._started(item_id, item.execution_id, ends))
                     left = min(left, endings.look_again_seconds(monotonic() - began))
@@ -248,7 +248,7 @@ class QueueOperations:
             return item
         try:
             yield from self.run(item.execution_id).cancel()
-        except ExecutionEnded:  # just now: an item that has ended stays as it is
+        except ExecutionEnded:  # it ended at this moment, and an item that has ended stays as it is
             return (yield from self.item(item_id))
         return item
 
@@ -274,12 +274,12 @@ class QueueOperations:
         check_key(item_id, "item_id")
         item = yield from self.item(item_id)
         if item.status in _UNDONE:
-            yield from self._end_waiting(item)  # its turn never comes
+            yield from self._end_waiting(item)  # it would wait for a slot for ever
         execution_id = self._new_id()
         try:
             yield from write_or_raise(Redrive(item_id, execution_id))
         except CommitUnknown:
-            # The execution is one that only this call knows of: if it is the item's, the call landed.
+            # Only this call knows the new execution's id: if the item has it, the call has landed.
             if (yield from self.item(item_id)).execution_id != execution_id:
                 yield from write_or_raise(Redrive(item_id, execution_id))
         return Enqueued(item_id, execution_id, ItemStatus.PENDING, is_new=False)
@@ -432,4 +432,7 @@ def _goes_on(state: State) -> bool:
 def _unstarted(item: Item) -> ExecutionCancelled | ExecutionFailed:
     if item.status == ItemStatus.CANCELLED:
         return ExecutionCancelled(f"queue item {item.item_id!r} was cancelled before it started")
+    if item.error == EXPIRED:  # its step may have run each time, up to its commit
+        attempts = f"{item.attempts} attempts" if item.attempts > 1 else "an attempt"
+        return ExecutionFailed(f"queue item {item.item_id!r} failed after {attempts} without a commit: {item.error}")
     return ExecutionFailed(f"queue item {item.item_id!r} failed before it started: {item.error}")

@@ -1,6 +1,6 @@
-"""Requests: what somebody wants to be run, checked and made into an item that can be stored.
+"""Requests for runs: checked, and made into queue items.
 
-Asking for runs from inside of a step: the items land with the commit that records the step's output, or not at all.
+``enqueue`` requests a run from inside a step: the item lands with the commit that records the step's output, or not at all.
 """
 
 from __future__ import annotations
@@ -45,30 +45,30 @@ __all__ = [
 MOST_PRIORITY = 1_000_000
 MOST_ATTEMPTS = 1_000
 LATEST_MS = to_ms(datetime.max.replace(tzinfo=UTC))
-"""The last moment that can be shown as a datetime in UTC; spans of up to a hundred years from now are far before it."""
+"""The last moment that a datetime in UTC can have. Spans of up to a hundred years from now are far before it."""
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Runnable(Protocol):
-    """A workflow as the queue sees it: a name, a version, and what it accepts."""
+    """A workflow that can be enqueued: a name, a version, and the inputs that it accepts."""
 
     @property
     def name(self) -> str:
-        """The name that it is registered under."""
+        """The name of the workflow."""
         ...
 
     @property
     def version(self) -> int:
-        """Its version."""
+        """The version of the workflow."""
         ...
 
     def input_of(self, value: object) -> Value:
-        """What is given to start it, or ``UNSET``, as its input."""
+        """Return the value as the workflow's input, checked against its parameters."""
         ...
 
     def encode_input(self, value: object, limits: Limits = ...) -> bytes:
-        """An input as canonical bytes, checked before anything is stored."""
+        """Return an input as canonical bytes, checked before anything is stored."""
         ...
 
 
@@ -95,16 +95,17 @@ def workspace_queue(workspace: str) -> str:
 
 
 def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str], limits: Limits = DEFAULT_LIMITS) -> NewItem:
-    """The item of a request; an error if any part of it can never be accepted."""
+    """Return the item of a request. Raise an error if any part of it can never be accepted."""
     if request.delay is not None and request.run_at is not None:
         raise InvalidInput("give either a delay or run_at, not both")
     if request.singleton and request.debounce is not None:
         raise InvalidInput("give either singleton or debounce, not both: one keeps the first request, the other the last")
     if request.debounce is not None and request.run_at is not None:
-        # It would start at that time, however lately another request has come.
+        # It would start at that time, no matter how recent the last request is.
         raise InvalidInput("give debounce with a delay, not with run_at: it starts when no request has come for so long")
     if request.execution_id is not None and (request.key is not None or request.debounce is not None):
-        # Another key, or a later request of the debounced name, would be an item with the same id, which could only fail.
+        # Another key, or a later request with the debounced name, would make an item with the same execution id, which could only
+        # fail.
         raise InvalidInput("give execution_id without key and debounce: the same id again is the same item already")
     delay_ms = 0 if request.delay is None else _span_ms(request.delay, "delay")
     if request.debounce is not None:
@@ -152,10 +153,10 @@ def _input_of(request: QueueRequest, workflow: Runnable, limits: Limits) -> byte
 
 def _key_of(request: QueueRequest, key: str | None, own_id: str | None) -> str | None:
     if request.debounce is not None:
-        return None  # the key names what is debounced, and the same name comes again with other bodies
+        return None  # the key is the debounced name, and the same name comes again with other inputs
     if key is not None:
         return f"key:{key}"
-    # The same id again is the same run, as with ``start``.
+    # The same execution id again is the same run, as with ``start``.
     return None if own_id is None else f"execution:{own_id}"
 
 
@@ -171,7 +172,10 @@ def _singleton_of(request: QueueRequest, workflow: Runnable) -> str | None:
 
 
 def _digest(item: NewItem, own_id: str | None) -> str:
-    """Of what the caller said, so that the same call again has the same digest; the version may have moved on between the two."""
+    """Return a digest of the call, so that the same call again has the same digest.
+
+    The version is not part of it: a release may come between the two calls.
+    """
     said = (item.workflow_id, item.queue, item.priority, item.delay_ms, item.run_at_ms, item.singleton, item.max_attempts, own_id)
     return sha256_hex(_encode(said) + b"\n" + item.input)
 
@@ -181,8 +185,10 @@ def _span_ms(span: Span, what: str) -> int:
 
 
 def moment_ms(moment: object, what: str) -> int:
-    """A moment that a user gave, in milliseconds since 1970; what is before that counts as then. One that could be stored and
-    never be shown again is refused."""
+    """Return a moment in milliseconds since 1970; one before that counts as 1970.
+
+    Refuse a moment that could be stored and never be shown again.
+    """
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
         raise InvalidInput(f"{what} is a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1), not {moment!r}")
     milliseconds = to_ms(moment)
@@ -198,7 +204,7 @@ def _whole(number: object, what: str, least: int, most: int) -> int:
 
 
 def find_workflow(workflow: object) -> Runnable:
-    """The workflow that a request names: itself, or by its registered name."""
+    """Return the workflow of a request, which names it or is it."""
     if isinstance(workflow, Workflow):
         return cast("Workflow[..., Any]", workflow)
     if isinstance(workflow, str):

@@ -1,13 +1,10 @@
-"""Cron expressions in a time zone. Pure: times come from outside.
+"""Schedules: cron expressions in a time zone, intervals and single times. Pure: the present time is an argument.
 
-An expression names times of the day. A fixed time (neither its minutes nor its hours begin with a star) comes once a day: in an
-hour that the clocks skip it is right after that hour, and in an hour that comes twice it is the first one's. Any other expression
-goes on through such an hour by what the clocks show: times that are skipped never come, those that are shown twice come twice.
+A cron expression names times of the day. A fixed time (neither minutes nor hours begin with a star) comes once a day: if the
+clocks skip its hour, right after that hour; if the hour comes twice, in the first one. Any other expression follows the clocks:
+skipped times never come, and repeated times come twice.
 
-Schedules: when something is to be run again and again, or once. Pure: times come from outside.
-
-A *tick* is a moment at which a schedule says that a run should begin, in milliseconds since 1970. Those of a cron expression are
-in ``queue.cron``.
+A *tick* is a moment at which a schedule starts a run, in milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -56,23 +53,24 @@ _NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-"""What people write instead of some expressions."""
+"""Short names for common expressions."""
 
 _DAY = timedelta(days=1)
 
 
 def cron_ticks(expression: str, zone: str, after_ms: int) -> Iterator[int]:
-    """The moments after another, in milliseconds since 1970, at which an expression is true."""
+    """Return the moments after another one at which an expression is true, in milliseconds since 1970."""
     where, expression = _zone_of(zone), _NICKNAMES.get(expression, expression)
     is_fixed = not any(field.startswith("*") for field in expression.split()[-5:-3])
     waiting: list[int] = []
     last = after_ms
-    with suppress(OverflowError):  # after the last year that a datetime has there are no ticks
+    with suppress(OverflowError):  # there are no ticks after the last year of a datetime
         for shown in _shown_times(expression, _first_shown(after_ms, where)):
             moments = _moments_of(shown, where, is_fixed)
             for moment in moments:
                 heapq.heappush(waiting, moment)
-            # Of what is shown later, no moment is before the first of this: what is to come twice waits for its second time.
+            # Times that the clocks show later are not before the first of these, so a repeated time waits for its second
+            # occurrence.
             while waiting and moments and waiting[0] <= moments[0]:
                 if (moment := heapq.heappop(waiting)) > last:
                     yield (last := moment)
@@ -86,7 +84,7 @@ def _zone_of(name: str) -> tzinfo:
 
 
 def _first_shown(after_ms: int, zone: tzinfo) -> datetime:
-    """What the clocks show at a moment, or later, if they are about to be put back to before that."""
+    """Return the local time at a moment; a later one if the clocks are about to be put back to before it."""
     now = from_ms(after_ms).astimezone(zone)
     with suppress(OverflowError):
         later = (now.astimezone(UTC) + _DAY).astimezone(zone).replace(tzinfo=None) - _DAY
@@ -95,7 +93,7 @@ def _first_shown(after_ms: int, zone: tzinfo) -> datetime:
 
 
 def _shown_times(expression: str, after: datetime) -> Iterator[datetime]:
-    from cronsim import CronSim, CronSimError  # here, since few programs have schedules
+    from cronsim import CronSim, CronSimError  # imported here, since few programs have schedules
 
     try:
         yield from CronSim(expression, after)
@@ -104,16 +102,16 @@ def _shown_times(expression: str, after: datetime) -> Iterator[datetime]:
 
 
 def _moments_of(shown: datetime, zone: tzinfo, is_fixed: bool) -> list[int]:
-    """When clocks show a time: once, never, or twice; of a fixed time, the one moment that counts."""
+    """Return the moments at which clocks show a time: none, one or two; for a fixed time, the one moment that counts."""
     first, second = (to_ms(shown.replace(tzinfo=zone, fold=fold)) for fold in (0, 1))
     if first <= second:
         return [first] if is_fixed or first == second else [first, second]
-    # The clocks skip it: what is called the second would be before that, the first after it.
+    # The clocks skip it: the second reading would be before that hour, and the first one after it.
     return [_skipped_at(second, first, zone)] if is_fixed else []
 
 
 def _skipped_at(before_ms: int, after_ms: int, zone: tzinfo) -> int:
-    """The moment between two at which the clocks are put forward."""
+    """Return the moment between two at which the clocks are put forward."""
     offset = from_ms(after_ms).astimezone(zone).utcoffset()
     seconds = range(before_ms // 1000, after_ms // 1000)
     place = bisect_left(seconds, True, key=lambda second: from_ms(second * 1000).astimezone(zone).utcoffset() == offset)
@@ -124,21 +122,21 @@ CatchUp = Literal["none", "last", "all"]
 CATCH_UP = ("none", "last", "all")
 
 _GRACE_MS = 60_000
-"""A tick is missed if nobody looked for so long after it."""
+"""A tick is missed if no scheduler fired it for so long."""
 
 _SHORTEST_MS = 100
 _MOST_AT_ONCE = 1_000
 _DIGEST = "schedule"
-"""What a tick asks for is decided by whoever was first; the same tick again is the same request."""
+"""The first scheduler that fires a tick decides its item; the same tick again is the same request."""
 
 
-# What is read must be what can be put: one row that anybody has written otherwise would break off the firing of all.
+# Check rows when reading, too: one row that another program has damaged would stop all schedules.
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY_BYTES, pattern=r"\A[^\0]+\Z")]
 Moment = Annotated[int, msgspec.Meta(ge=0, le=LATEST_MS)]
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """When a schedule ticks; one of the three is given."""
+    """When a schedule ticks; one of the three fields is given."""
 
     cron: Name | None = None
     zone: Name = "UTC"
@@ -161,11 +159,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     catch_up: CatchUp = "none"
     is_paused: bool = False
     since_ms: Moment = 0
-    """When it was first put with this timing; intervals are counted from there."""
+    """When it was first stored with this timing; intervals are counted from there."""
     next_ms: Moment | None = None
-    """The next tick; None: there is none any more."""
+    """The next tick; None if there is none any more."""
     last_ms: Moment | None = None
-    """The tick that was last fired."""
+    """The last tick that was fired."""
 
 
 class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,7 +186,7 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, schedule: Schedule) -> ScheduleSummary:
-        """The summary of what is stored."""
+        """Return the summary of a stored schedule."""
         timing = schedule.timing
         return cls(
             name=schedule.name,
@@ -213,7 +211,7 @@ def _moment(milliseconds: int | None) -> datetime | None:
 
 
 def timing_of(cron: str | None, zone: str | None, every: Span | None, at: datetime | None) -> Timing:
-    """When a schedule ticks, from what a user gave."""
+    """Return the timing from the user's arguments."""
     if sum(given is not None for given in (cron, every, at)) != 1:
         raise InvalidInput("give one of cron, every and at")
     if zone is not None and cron is None:
@@ -227,8 +225,11 @@ def timing_of(cron: str | None, zone: str | None, every: Span | None, at: dateti
 
 
 def placed(wanted: Schedule, known: Schedule | None, now_ms: int) -> Schedule:
-    """A schedule as it is put, where one of its name may be known: with the same timing it stands where that one stood, so what is
-    due stays due. A pause lasts until somebody resumes it. One that would never tick is refused."""
+    """Return the schedule to store.
+
+    If one with this name and timing exists, its position is kept, so ticks that are due stay due, and a pause lasts until it is
+    resumed. Refuse a schedule that would never tick.
+    """
     upcoming = next_tick(wanted.timing, now_ms, now_ms)
     is_paused = known is not None and known.is_paused
     if known is not None and known.timing == wanted.timing:
@@ -241,7 +242,7 @@ def placed(wanted: Schedule, known: Schedule | None, now_ms: int) -> Schedule:
 
 
 def paused(schedule: Schedule, is_paused: bool, now_ms: int) -> Schedule:
-    """A schedule that waits, or goes on: without catching up, from now."""
+    """Return a schedule that is paused, or resumed from now on."""
     upcoming = schedule.next_ms
     if schedule.is_paused and not is_paused and schedule.catch_up == "none":
         upcoming = next_tick(schedule.timing, schedule.since_ms, now_ms)
@@ -260,12 +261,12 @@ def _interval_ms(every: Span) -> int:
 
 
 def next_tick(timing: Timing, since_ms: int, after_ms: int) -> int | None:
-    """The first tick after a moment; None if there is none."""
+    """Return the first tick after a moment; None if there is none."""
     return next(_ticks(timing, since_ms, after_ms), None)
 
 
 def ticks_between(timing: Timing, since_ms: int, first_ms: int, last_ms: int) -> Iterator[int]:
-    """The ticks from one moment to another, both included."""
+    """Return the ticks from one moment to another, both included."""
     for tick in _ticks(timing, since_ms, first_ms - 1):
         if tick > last_ms:
             return
@@ -285,7 +286,10 @@ def _ticks(timing: Timing, since_ms: int, after_ms: int) -> Iterator[int]:
 
 
 def due_ticks(schedule: Schedule, now_ms: int) -> tuple[list[int], int | None]:
-    """The ticks to fire now, and the next one after them. What became of those that were missed is the catch-up policy's to say."""
+    """Return the ticks to fire now, and the next one.
+
+    The catch-up policy decides about those that were missed.
+    """
     first = schedule.next_ms
     if first is None or first > now_ms or schedule.is_paused:
         return [], first
@@ -299,8 +303,11 @@ def due_ticks(schedule: Schedule, now_ms: int) -> tuple[list[int], int | None]:
 
 
 def _newest(schedule: Schedule, first: int, now_ms: int) -> int:
-    """The last tick that is not after now. The first that is due may be millions of ticks ago, so it is looked for from now on
-    backwards: in a span that holds none, then in one eight times as long, which holds a few at most."""
+    """Return the last tick that is not after now.
+
+    The first due tick may be millions of ticks ago, so search backwards from now: in a span that holds none, then in one eight
+    times as long, which holds a few at most.
+    """
     span = 1_000
     while True:
         start = max(first, now_ms - span)
@@ -311,7 +318,7 @@ def _newest(schedule: Schedule, first: int, now_ms: int) -> int:
 
 
 def item_of(schedule: Schedule, key: str, item_id: str, execution_id: str) -> NewItem:
-    """The queue item of a tick."""
+    """Return the queue item of a tick."""
     return NewItem(
         item_id=item_id,
         workspace_id=schedule.workspace_id,

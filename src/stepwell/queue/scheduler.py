@@ -1,8 +1,8 @@
-"""Stored schedules, and the scheduler that fires them. Every worker has one, and each tick is fired once all the same.
+"""Stored schedules, and the scheduler that fires them. Every worker has a scheduler, and yet each tick is fired once.
 
-Schedules are rows of scoped state, in a scope of their own. A tick becomes a queue item under a key of its own, so a second
+Schedules are rows of scoped state, in a scope of their own. A tick becomes a queue item with a key of its own, so a second
 scheduler that fires it gets the first one's item; then the schedule is moved to its next tick by compare-and-set. After a crash
-between the two, another scheduler fires the tick and finds the item. All times are the store's, whatever the machines' clocks say.
+between the two, another scheduler fires the tick and finds the item. All times are the store's.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ScheduleOperations:
     def __init__(self, store: Store, queue: QueueOperations, new_id: NewId, notifications: Notifications) -> None:
         self._store, self._queue, self._new_id, self._notifications = store, queue, new_id, notifications
         self._damaged: set[str] = set()
-        """Damaged schedules that were named in the log at the last look."""
+        """Damaged schedules that the last read has logged."""
 
     def put(
         self,
@@ -120,14 +120,14 @@ class ScheduleOperations:
     def _change(
         self, name: str, find: Callable[[str], Operation[tuple[T, int | None]]], change: Callable[[T], Schedule]
     ) -> Operation[Schedule]:
-        """Replace a schedule by what ``change`` makes of the present one, and again if it was moved in between."""
+        """Replace a schedule by ``change(schedule)``; call it again if the schedule was moved meanwhile."""
         for _ in range(_MOST_TRIES):
             known, revision = yield from find(name)
             changed = change(known)
             try:
                 yield from write_or_raise(_moved(changed, revision))
             except Conflict:
-                continue  # it fired in between
+                continue  # the schedule fired in between
             self._notifications.notify(SCHEDULE)
             return changed
         raise Conflict(f"schedule {name!r} changes all the time; try again")
@@ -224,7 +224,7 @@ class ScheduleOperations:
         ticks = ticks_between(schedule.timing, schedule.since_ms, schedule.next_ms, 2**53)
         return [from_ms(tick) for tick in islice(ticks, count)]
 
-    # For the scheduler.
+    # Used by the scheduler.
 
     def due(self) -> Operation[tuple[list[tuple[str, bytes, int]], int]]:
         """Return all schedules as they are stored, by name, with their revisions; and the store's time.
@@ -262,7 +262,7 @@ def _scan(store: Store) -> tuple[list[tuple[str, bytes, int]], list[str]]:
 
 
 _LONGEST_SLEEP_SECONDS = 5.0
-"""How soon schedules that other processes put are seen, and failed ticks are fired again."""
+"""The longest time until schedules of other processes are noticed, and failed ticks are fired again."""
 
 
 def fire_due(schedules: ScheduleOperations) -> Operation[float | None]:

@@ -1,4 +1,4 @@
-"""What the queue looks like from outside: figures for people, for Prometheus, and for what decides how many workers there are."""
+"""Statistics of the queue: figures for people, for Prometheus, and for autoscalers."""
 
 from __future__ import annotations
 
@@ -20,30 +20,32 @@ class LaneStats(msgspec.Struct, frozen=True, kw_only=True):
     workspace_id: str
     queue: str
     depth: int
-    """Items that wait, ready and delayed."""
+    """The number of items that wait, ready or delayed."""
     ready: int
     delayed: int
     running: int
-    """Items that use a slot: claimed and dispatched ones."""
+    """The number of items that use a slot: claimed and dispatched ones."""
     cap: int | None
-    """How many of the workspace may run at once, over all queues; None: any number."""
+    """The limit of the workspace over all queues; None if it has none."""
     oldest_seconds: float
-    """How long the longest waiting one has been ready."""
+    """How long the item that waits longest has been ready."""
     wait_p50_seconds: float | None
-    """How long the latest started ones had been ready; None if none has started."""
+    """Percentiles of how long the latest started items had been ready; None if none has started."""
     wait_p90_seconds: float | None
     wait_p99_seconds: float | None
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """How much work there is for workers: what an autoscaler needs."""
+    """The demand for workers: the figures that an autoscaler needs."""
 
     ready: int
-    """Items that are ready, whether or not their workspaces have slots left."""
+    """The number of ready items, whether or not their workspaces have free slots."""
     running: int
     startable: int
-    """Ready items that could start now if a worker had room: what more workers would help with. Where a rate holds them
-    up, it is a second's worth, the most that may start at once."""
+    """The number of ready items that could start now if a worker had room; more workers help with these.
+
+    Under a rate limit at most one second's worth counts, since no more can start at once.
+    """
     oldest_seconds: float
 
     @property
@@ -53,14 +55,17 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def percentile(ascending: Sequence[int], share: float) -> int | None:
-    """The smallest value that at least ``share`` of the values do not exceed (nearest rank)."""
+    """Return the smallest value that at least ``share`` of the values do not exceed (nearest rank)."""
     if not ascending:
         return None
     return ascending[max(ceil(share * len(ascending)), 1) - 1]
 
 
 def stats_of(lanes: Iterable[Lane], caps: dict[str, int | None], now_ms: int) -> list[LaneStats]:
-    """The figures of each lane that has any: stores differ in when they forget one in which nothing is left."""
+    """Return the figures of each lane that has any.
+
+    Stores differ in when they forget an empty lane.
+    """
     return [
         LaneStats(
             workspace_id=lane.workspace_id,
@@ -81,7 +86,7 @@ def stats_of(lanes: Iterable[Lane], caps: dict[str, int | None], now_ms: int) ->
 
 
 def caps_of(workspaces: Iterable[Workspace], tiers: Iterable[Tier]) -> dict[str, int | None]:
-    """How many executions each workspace may run at once."""
+    """Return the concurrency limit of each workspace."""
     by_tier = {tier.name: tier.concurrency for tier in tiers}
     return {workspace.workspace_id: by_tier.get(workspace.tier) for workspace in workspaces}
 
@@ -89,7 +94,7 @@ def caps_of(workspaces: Iterable[Workspace], tiers: Iterable[Tier]) -> dict[str,
 def demand_of(
     stats: Sequence[LaneStats], workspaces: Iterable[Workspace], tiers: Iterable[Tier], queues: Iterable[QueueSettings]
 ) -> Demand:
-    """The demand of all lanes together. What is paused, full, or has a rate of 0 has none."""
+    """Return the demand of all lanes together. A lane that is paused, full, or has a rate of 0 has none."""
     used_by, used_in = Counter[str](), Counter[str]()
     for lane in stats:
         used_by[lane.workspace_id] += lane.running
@@ -101,7 +106,8 @@ def demand_of(
     settings = {lane.queue: QueueSettings(name=lane.queue) for lane in stats} | {each.name: each for each in queues}
     room_in = {name: 0 if each.is_paused else _room(each, used_in[name]) for name, each in settings.items()}
     startable = 0
-    # Lanes of which one side has no limit come first: what they take of the other side would go to one item whichever lane took it.
+    # Take lanes without a limit on one side first: what they take of the other side's limit goes to one item, no matter which
+    # lane takes it.
     for lane in sorted(stats, key=lambda lane: -max(room_of[lane.workspace_id], room_in[lane.queue])):
         count = min(lane.ready, room_of[lane.workspace_id], room_in[lane.queue])
         room_of[lane.workspace_id] -= count
@@ -116,7 +122,10 @@ def demand_of(
 
 
 def _room(limits: Tier | QueueSettings, used: int) -> int:
-    """How many more may start at once. When the latest did is not known here, so a rate is taken to have its whole second left."""
+    """Return how many more items may start at once.
+
+    The latest starts are not known here, so a rate counts with its whole second.
+    """
     return min(free_slots(limits.concurrency, used), rate_allowance(limits.rate_per_second, 0, 0))
 
 
@@ -131,7 +140,7 @@ _QUANTILES = (("0.5", "wait_p50_seconds"), ("0.9", "wait_p90_seconds"), ("0.99",
 
 
 def metrics_of(stats: Sequence[LaneStats], demand: Demand) -> str:
-    """The figures in the text format of Prometheus."""
+    """Return the figures in the text format of Prometheus."""
     lines: list[str] = []
     for name, text, field in _METRICS:
         lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]

@@ -1,6 +1,6 @@
-"""Presence of workers: each worker that serves the queue leaves a heartbeat row in the store for as long as it lives.
+"""Presence of workers: each worker that serves the queue renews a heartbeat row in the store while it lives.
 
-The rows are read so that a damaged one hides only itself.
+A damaged row hides only its own worker.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PAGE = 1_000
 
 
 def scan_sound(store: Store, path: str) -> tuple[list[tuple[str, StoredEntry]], list[str]]:
-    """All entries of a scope, and the keys of those that are damaged."""
+    """Return all entries of a scope, and the keys of those that are damaged."""
     found: list[tuple[str, StoredEntry]] = []
     damaged: list[str] = []
     after, limit = None, _PAGE
@@ -48,7 +48,8 @@ def scan_sound(store: Store, path: str) -> tuple[list[tuple[str, StoredEntry]], 
         except Corrupted as error:
             if error.key is None:
                 raise
-            # A page with a damaged row is not given out: smaller ones bring what comes before it, and the last one is that row.
+            # A page with a damaged row is not returned. Smaller pages return the rows before it, until a page holds that row
+            # alone.
             limit //= 2
             if not limit:
                 damaged.append(error.key)
@@ -74,15 +75,15 @@ class WorkerPresence(msgspec.Struct, frozen=True):
     engine: str
     workflows: tuple[str, ...]
     queues: tuple[str, ...]
-    """The queues that it serves; none named: all."""
+    """The queues that it serves; empty for all."""
     concurrency: int
     seen_at: datetime
     versions: dict[str, int] = {}
-    """The versions of those workflows that are functions of its program: it runs that one and those before it."""
+    """The versions of its workflow functions; it can run these and earlier ones."""
 
 
-class _Told(msgspec.Struct, frozen=True):
-    """The same, as it is stored."""
+class _StoredPresence(msgspec.Struct, frozen=True):
+    """A heartbeat row: a ``WorkerPresence`` as it is stored."""
 
     engine: str
     workflows: tuple[str, ...]
@@ -90,34 +91,36 @@ class _Told(msgspec.Struct, frozen=True):
     concurrency: int
     seen_ms: Annotated[int, msgspec.Meta(ge=0, le=LATEST_MS)]
     versions: dict[str, int] = {}
-    """An earlier program leaves no word of them: then any may be there."""
+    """Empty in a row of an earlier release: then any version may be there."""
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-_decode = msgspec.json.Decoder(_Told).decode
+_decode = msgspec.json.Decoder(_StoredPresence).decode
 
 
 def presence(worker: WorkerPresence) -> StateBatch:
-    """The write that says that a dispatcher is there; it fades by itself."""
-    told = _Told(worker.engine, worker.workflows, worker.queues, worker.concurrency, to_ms(worker.seen_at), worker.versions)
-    return StateBatch((Put(_PATH, worker.name, msgspec.Raw(_encode(told)), ttl_ms=_GONE_AFTER_MS),))
+    """Return the write of a heartbeat row, which expires by itself."""
+    stored = _StoredPresence(
+        worker.engine, worker.workflows, worker.queues, worker.concurrency, to_ms(worker.seen_at), worker.versions
+    )
+    return StateBatch((Put(_PATH, worker.name, msgspec.Raw(_encode(stored)), ttl_ms=_GONE_AFTER_MS),))
 
 
 def absence(name: str) -> StateBatch:
-    """The write that says that a dispatcher has gone."""
+    """Return the write that removes a heartbeat row."""
     return StateBatch((Delete(_PATH, name),))
 
 
 class Presences:
-    """Word of the dispatchers of a store."""
+    """Reads the heartbeat rows of a store's workers."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._unread: frozenset[str] = frozenset()
-        """Those that could not be read when it was last looked."""
+        """The rows that could not be read at the last look."""
 
     def workers(self) -> list[WorkerPresence]:
-        """Those that were there lately. Word that cannot be read is left out, and told in the log once."""
+        """Return the workers that renewed their heartbeat lately. Log an unreadable row only once."""
         rows, damaged = scan_sound(self._store, _PATH)
         unread = dict.fromkeys(damaged, "it does not match its checksum")
         found: list[WorkerPresence] = []
@@ -133,13 +136,13 @@ class Presences:
 
 
 def _read(name: str, data: bytes) -> WorkerPresence:
-    told = _decode(data)
-    seen_at = from_ms(told.seen_ms)
-    return WorkerPresence(name, told.engine, told.workflows, told.queues, told.concurrency, seen_at, told.versions)
+    stored = _decode(data)
+    seen_at = from_ms(stored.seen_ms)
+    return WorkerPresence(name, stored.engine, stored.workflows, stored.queues, stored.concurrency, seen_at, stored.versions)
 
 
 class Heartbeat(PeriodicTask):
-    """Renews the presence of a worker, and removes it at the end."""
+    """Renew the heartbeat row of a worker, and remove it at the end."""
 
     name = "the heartbeat of the worker"
 
@@ -151,7 +154,7 @@ class Heartbeat(PeriodicTask):
         self._queues, self._concurrency = queues, concurrency
 
     async def run(self) -> None:
-        """Renew until stopped."""
+        """Renew the row until stopped."""
         await super().run()
         try:
             await self._driver.run(write(absence(self._worker)))

@@ -1,8 +1,8 @@
-"""The inbox of an execution: signals, cancel requests and children's results, kept in the store until they are taken.
+"""The inbox of an execution: signals, cancel requests and children's results, stored until they are taken.
 
-It is a scope of state of its own, so that senders never conflict with the execution's own commits; what is taken is deleted in the
-very commit that records the taking. A message comes with a nudge, so a resting execution is looked at, and one that is being run is
-looked at again before it rests: no message is missed.
+It is a scope of state of its own, so that senders never conflict with the execution's commits. The commit that records the use of
+a message deletes it. A message comes with a nudge, so that a resting execution becomes due, and a running one reads its inbox
+again before it rests: no message is missed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 SIGNAL, CANCEL, CHILD = "signal", "cancel", "child"
 
 FROM_PARENT = "parent"
-"""The key of a parent's request to cancel: there is one at most, however often a crash has it sent."""
+"""The key of a parent's cancel request: there is at most one, even if a crash repeats it."""
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -50,32 +50,32 @@ class Message(msgspec.Struct, frozen=True):
 
 
 def fresh_key(fresh: str) -> str:
-    """A key for a new message: in the order in which one process sends them, to the nanosecond."""
+    """Return a key for a new message: ordered by sending time within a process, to the nanosecond."""
     return f"{time.time_ns():020d}.{fresh}"
 
 
 def path_of(execution_id: str, workspace_id: str) -> str:
-    """The scope that is an execution's inbox."""
+    """Return the scope of an execution's inbox."""
     return internal_path("inbox", workspace_id, execution_id)
 
 
 def put(execution_id: str, workspace_id: str, kind: str, name: str, value: Value, fresh: str) -> Put:
-    """The operation that leaves a message with a value that was checked; ``fresh`` keeps messages in order and apart."""
+    """Return the operation that stores a message with a checked value. ``fresh`` keeps messages in order and apart."""
     return Put(path_of(execution_id, workspace_id), fresh, msgspec.Raw(recode([kind, name, value])))
 
 
 def delivery(execution_id: str, workspace_id: str, kind: str, name: str, value: Value, fresh: str) -> StateBatch:
-    """A message with its nudge."""
+    """Return the write of a message, with its nudge."""
     return StateBatch((put(execution_id, workspace_id, kind, name, value, fresh),), (), (execution_id,))
 
 
 def messages(rows: Sequence[tuple[str, StoredEntry]]) -> list[Message]:
-    """The messages in the order in which they came."""
+    """Return the messages in the order in which they were sent."""
     return [Message(key, *decode(row.data)) for key, row in rows if row.data is not None]
 
 
 def take(execution_id: str, workspace_id: str, message: Message) -> WriteState:
-    """The mutation that takes a message."""
+    """Return the mutation that takes a message."""
     return WriteState(Delete(path_of(execution_id, workspace_id), message.key))
 
 
@@ -85,7 +85,7 @@ class Inbox:
     def __init__(self, execution_id: str, workspace_id: str) -> None:
         self._execution_id, self._workspace_id = execution_id, workspace_id
         self.waiting: dict[str, Message] = {}
-        """Messages that have come and were not taken, by key, in the order in which they were sent."""
+        """Received messages that were not taken, by key, in the order in which they were sent."""
         self._taken: set[str] = set()
 
     def receive(self, found: Sequence[Message]) -> list[Message]:

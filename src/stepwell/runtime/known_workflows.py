@@ -33,7 +33,7 @@ class KnownWorkflows:
     async def of_state(self, state: State) -> Workflow[..., Any]:
         """Return what an execution runs; ``NotFound`` if this worker does not know it."""
         identity = state.identity
-        if ROOT in state.sections["tokens"]:  # it was begun by a definition, even if there is a function of that name here
+        if ROOT in state.sections["tokens"]:  # a definition began it, even if this process has a function of that name
             return await self._driver.run(self._definitions.load(identity.workflow_id, identity.version))
         return await self.find(identity.workflow_id, identity.version)
 

@@ -21,7 +21,7 @@ _MARGINS_PER_LEASE = 10
 
 
 def monotonic() -> float:
-    """The running loop's clock: ``time.monotonic``, unless a test's loop keeps another time, which leases then go by, too."""
+    """Return the running loop's time: ``time.monotonic``, or the time of a test's loop."""
     return asyncio.get_running_loop().time()
 
 
@@ -30,11 +30,11 @@ class Leased(Protocol):
 
     lease: Lease
     kept_until: float
-    """Until when the lease is held for sure, by ``time.monotonic``."""
+    """The time until which the lease is surely held, by ``time.monotonic``."""
 
     @property
     def is_created(self) -> bool:
-        """Whether the execution exists: one that does not has no lease yet."""
+        """Whether the execution exists: one that does not exist has no lease yet."""
         ...
 
     def lose(self, error: LeaseLost) -> None:
@@ -63,7 +63,7 @@ class LeaseRenewal(PeriodicTask):
     async def work(self) -> float:
         """Renew the leases that were not granted or renewed since the last round."""
         every = self._lease_seconds / _RENEWALS_PER_LEASE
-        # Leases that were granted or renewed lately have time until the next round.
+        # Leases that were granted or renewed lately can wait until the next round.
         old = monotonic() + self._lease_seconds - every
         due = [each for each in self._sessions.values() if each.is_created and each.kept_until <= old]
         await asyncio.gather(*map(self._renew, due))
@@ -83,9 +83,9 @@ class LeaseRenewal(PeriodicTask):
 
 
 class LeaseGuard(PeriodicTask):
-    """Stops sessions whose lease ends soon and was not renewed, for whatever reason: another worker may take over then.
+    """Stop sessions whose lease ends soon and was not renewed: another worker may take over then.
 
-    It is a task of its own, since a renewal may wait for a store that does not answer.
+    It is a task of its own, since a renewal may wait for an unavailable store.
     """
 
     name = "the guard of leases"
@@ -95,7 +95,7 @@ class LeaseGuard(PeriodicTask):
         self._margin_seconds, self._sessions = lease_seconds / _MARGINS_PER_LEASE, sessions
 
     async def work(self) -> float:
-        """Stop the sessions whose lease ends within the margin."""
+        """Stop the sessions whose lease ends within the margin; return the seconds until the next check."""
         for session in list(self._sessions.values()):
             if monotonic() >= session.kept_until - self._margin_seconds:
                 lease = session.lease

@@ -14,7 +14,7 @@ __all__ = ["BACKOFF_SECONDS", "PeriodicTask"]
 log = logging.getLogger(__name__)
 
 BACKOFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""How long to wait after a failed round, by how many have failed in a row: a store that is back is used soon."""
+"""Seconds to wait after a failed round, by the number of failed rounds in a row: a store that is back is used soon."""
 
 _SHORTEST_SLEEP_SECONDS = 0.001
 """An event loop's timer may fire slightly early; sleeping for the rest of that time would spin."""
@@ -27,25 +27,25 @@ class PeriodicTask(ABC):
     """
 
     name = "the task"
-    """What the log calls it."""
+    """The name of the task in the log."""
 
     def __init__(self) -> None:
         self.is_stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
         self._is_signalled = False
-        """Whether a wake-up is on its way or has arrived; more of them before the next round change nothing."""
+        """Whether a wake-up is pending; further ones before the next round change nothing."""
         self._failures = 0
         self._kind: type[Exception] | None = None
         self.failure: str | None = None
-        """Why its last rounds failed; None while they succeed."""
+        """Why the last rounds failed; None while they succeed."""
 
     @abstractmethod
     async def work(self) -> float | None:
         """Do one round; return the seconds until the next one, or None to begin it at once."""
 
     async def run(self) -> None:
-        """Work until stopped; wait out a store that is away."""
+        """Repeat ``work`` until stopped; while it fails, wait longer and longer."""
         self._loop = asyncio.get_running_loop()
         while not self.is_stopping:
             self._is_signalled = False
@@ -65,7 +65,7 @@ class PeriodicTask(ABC):
             return
         self._is_signalled = True
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop was closed, and the task with it
+            with suppress(RuntimeError):  # the loop was closed, and the task ended with it
                 self._loop.call_soon_threadsafe(self._woken.set)
 
     async def sleep(self, seconds: float) -> bool:

@@ -1,8 +1,8 @@
-"""Progress of a run, read from its state alone: how far it is, what it does now, what it waits for, and what may be answered.
+"""Progress of a run, read from its state alone: how far it is, what it runs and waits for, and which answers it accepts.
 
-The definition says what there is to do; records and tokens say where the run is in it. What is left in a part that is on record,
-and the branches that were not chosen, will not come any more. A loop or an ``each`` that has begun has recorded its number of
-rounds; one that runs until a condition holds has not, so each round brings it nearer to its end and none is the last.
+The definition says what there is to do; records and tokens say where the run is. The rest of a recorded part, and branches that
+were not chosen, will not come any more. A loop or an ``each`` that has begun has recorded its number of rounds. One that runs
+until a condition holds has no number: each round counts as progress, and none is known to be the last.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stepwell.kernel.plan import Plan, key_of
 from stepwell.kernel.token import ROOT, TIMES, UNDO
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.record import LoopContext, StepOutput, Token
-from stepwell.model.status import Status
+from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value
 
 __all__ = [
@@ -40,7 +40,7 @@ Spot = tuple[str, At]
 
 
 class Estimate(NamedTuple):
-    """Of a part of a run: steps and waits on record, those still to come as far as is known, and the share that is over."""
+    """The progress of a part of a run: recorded steps and waits, those known to come, and the share that is over."""
 
     done: int
     left: int
@@ -48,7 +48,7 @@ class Estimate(NamedTuple):
 
 
 def estimate_of(plan: Plan, steps: Mapping[str, StepOutput], tokens: Iterable[Token], loops: Mapping[str, LoopContext]) -> Estimate:
-    """How far a run is, by its records, its tokens and where its loops stand."""
+    """Return the progress of a run from its records, tokens and loop positions."""
     return _Reckoning(plan, steps, tokens, loops).of(plan.root, ())
 
 
@@ -61,9 +61,9 @@ class _Reckoning:
         self._recorded: set[Spot] = set()
         self._begun: set[Spot] = set()
         self._inside: Counter[Spot] = Counter()
-        """How many steps and waits inside of a spot are on record."""
+        """The number of recorded steps and waits inside each spot."""
         self._round: dict[Spot, int] = {}
-        """The newest round of a loop, or the last instance that has begun."""
+        """The newest round of each loop, or the last instance that has begun."""
         self._instances: dict[Spot, int] = {}
         self._weights: dict[str, int] = {}
         for key, step in steps.items():
@@ -90,10 +90,10 @@ class _Reckoning:
                 self._round[spot] = max(self._round.get(spot, 0), at[len(spot[1])])
 
     def of(self, place: Place, at: At) -> Estimate:
-        """How far a place is in one round of the loops around it."""
+        """Return the estimate of a place in one round of the loops around it."""
         spot = place.name, at
         if spot in self._recorded:
-            return Estimate(self._inside[spot], 0, 1.0)  # over, whether all in it was done or not
+            return Estimate(self._inside[spot], 0, 1.0)  # it is over, even if not everything in it was done
         if spot not in self._begun or place.name in self._leaves:
             return Estimate(0, self._weight(place), 0.0)
         children = _children(place)
@@ -125,15 +125,15 @@ class _Reckoning:
         return Estimate(self._inside[spot], now.left + more, min(made / rounds, 1.0) if rounds else 1.0)
 
     def _each(self, spot: Spot, body: Place) -> Estimate:
-        # The token has the number of instances; of a run that failed it is gone, and those count that have begun.
+        # The token has the number of instances. A failed run has lost it, so the instances that have begun count.
         count = self._instances.get(spot, self._round.get(spot, -1) + 1)
         parts = [self.of(body, (*spot[1], number)) for number in range(count)]
         share = sum(part.share for part in parts) / count if count else 0.0
         return Estimate(self._inside[spot], sum(part.left for part in parts), share)
 
     def _weight(self, place: Place) -> int:
-        """How many steps and waits a place comes to, as far as the definition says: one branch of a choice, and rounds that are
-        counted in it."""
+        """Return the number of steps and waits that a place has by the definition: one branch of a choice, and the rounds of
+        loops with a fixed number."""
         if place.name in self._leaves:
             return 1
         if place.name not in self._weights:
@@ -148,12 +148,12 @@ def _children(place: Place) -> list[Place]:
 
 
 def _at(key: str, place: Place) -> At:
-    """The rounds that a record's key tells: its name, and in brackets a number for each."""
+    """Return the rounds in a record's key, which is a name with a number in brackets for each loop."""
     return tuple(int(number) for number in key[len(place.name) + 1 : -1].split("][") if number)
 
 
 def _written_rounds(place: Place) -> int:
-    """How often a loop goes round, if its definition says so in numbers; else it counts once."""
+    """Return the number of rounds that a definition gives for a loop; 1 if it gives none."""
     node = place.node
     if not isinstance(node, Loop | Each):
         return 1
@@ -169,22 +169,22 @@ def _written_rounds(place: Place) -> int:
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """Something that a run waits for."""
+    """One thing that a run waits for."""
 
     step: str
-    """The key of the node or call that waits."""
+    """The key of the waiting node or call."""
     kind: str
-    """``time``, ``signal``, ``approval``, ``child``, ``retry``, or ``step`` for one that no worker has known yet."""
+    """``time``, ``signal``, ``approval``, ``child``, ``retry``, or ``step`` for a step that no worker has had yet."""
     name: str = ""
-    """Of the signal, the child execution or the step."""
+    """The name of the signal, the child execution or the step."""
     until: datetime | None = None
-    """When it ends by itself."""
+    """When the wait ends by itself; None if it does not."""
     error: str | None = None
-    """Why the attempt before a retry failed."""
+    """The error of the attempt before a retry."""
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """An answer that a run would take now: send it with ``run.signal(name, value)``."""
+    """An answer that a run accepts now: send it with ``run.signal(name, value)``."""
 
     name: str
     kind: str
@@ -196,25 +196,30 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a run is."""
+    """The progress of a run."""
 
     status: Status
     percent: float | None
-    """The part of its definition that is over, with the rounds of loops and instances; None for a function, whose end is not
-    known."""
+    """The share of the definition that is over, with rounds and instances; None for a function, whose end is not known."""
     done: int
-    """How many steps and waits are on record."""
+    """How many steps and waits are on record, without those that a run failed by."""
     total: int | None
-    """How many steps and waits it comes to, as far as is known by now: a loop counts with its rounds once it has begun, and a
-    branch that was not chosen does not count. None for a function."""
+    """The number of steps and waits as far as known now: a loop that has begun counts its rounds, and a branch that was not
+    chosen does not count. None for a function."""
     current: tuple[str, ...]
-    """The steps that are being made."""
+    """The steps that run now."""
     waiting: tuple[Waiting, ...]
     offers: tuple[Offer, ...]
 
 
+_BROKEN_OFF = (Status.FAILED, Status.CANCELLED)
+_NOT_DONE = (StepStatus.FAILED, StepStatus.CANCELLED)
+_MOST_BEFORE_THE_END = 99.9
+"""100 per cent is said of a run that has completed, and of no other."""
+
+
 def progress_of(state: ExecutionState, plan: Plan | None) -> Progress:
-    """The progress of a run; with a plan, that of its definition."""
+    """Return the progress of a run; with a plan, of its definition."""
     tokens = {token_id: token for token_id, token in state.tokens.items() if token_id != ROOT}
     if plan is None:
         return _of_function(state, tokens)
@@ -223,8 +228,10 @@ def progress_of(state: ExecutionState, plan: Plan | None) -> Progress:
     current = tuple(_key(token) for token in live if _is_running(plan, token))
     offers = tuple(each for token in live for each in _offers(plan, token))
     is_over = state.status is Status.COMPLETED
-    estimate = estimate_of(plan, state.steps, live, state.loops)
-    percent = 100.0 if is_over else round(100 * estimate.share, 1)
+    # What has failed is not done: retry() makes it again.
+    steps = {key: each for key, each in state.steps.items() if state.status not in _BROKEN_OFF or each.status not in _NOT_DONE}
+    estimate = estimate_of(plan, steps, live, state.loops)
+    percent = 100.0 if is_over else min(round(100 * estimate.share, 1), _MOST_BEFORE_THE_END)
     total = estimate.done + (0 if is_over else estimate.left)
     return Progress(state.status, percent, estimate.done, total, current, waiting, offers)
 
@@ -278,7 +285,7 @@ def _offers(plan: Plan, token: Token) -> list[Offer]:
     value: dict[str, Any] = token.value
     place, key = plan.places[token.node], _key(token)
     if "left" in value or "begins_ms" in value:
-        return []  # it has not begun: it waits for arrows of its graph, or for the next iteration
+        return []  # it has not begun: it waits for edges of its graph, or for the next iteration
     match place.node:
         case Signal(signal=name):
             return [Offer(name, "signal", key)]
@@ -292,7 +299,7 @@ def _offers(plan: Plan, token: Token) -> list[Offer]:
 
 
 def _of_function(state: ExecutionState, tokens: dict[str, Token]) -> Progress:
-    """What is known of a function without running it: its calls that wait."""
+    """Return the waiting calls of a function, which is all that is known without running it."""
     waiting: list[Waiting] = []
     offers: list[Offer] = []
     for key, token in tokens.items():

@@ -1,4 +1,4 @@
-"""Operations on one run: its result and status, signals, progress, pictures, retry. And what keeps this process from running it."""
+"""Operations on one run: result, status, signals, progress, pictures and retry; and why this process cannot run it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class RunOperations:
             return (yield from self.outcome(ending))
         obstacle = yield from self.obstacle()
         hint = "it goes on, ask again later" if obstacle is None else obstacle
-        raise TimeoutError(f"execution {self.execution_id!r} is still {ending}; {hint}")
+        raise TimeoutError(f"execution {self.execution_id!r} is still {ending} after timeout={timeout:g} s; {hint}")
 
     def outcome(self, ending: Completion) -> Operation[Any]:
         """Return the result of an ended execution, or raise how else it ended."""
@@ -184,7 +184,7 @@ class RunOperations:
         try:
             return self._definitions.plan((yield from self._definitions.load(who.workflow_id, who.version)))
         except NotFound:
-            return None  # a function that this process does not have
+            return None  # this process does not have the function
 
     def state(self) -> Operation[DataStore]:
         """Return the trigger, steps, variables and loops, read-only."""

@@ -32,15 +32,15 @@ __all__ = [
 
 
 def problems_of_plan(plan: Plan, known_workflows: Iterable[str]) -> tuple[Problem, ...]:
-    """Every fault of the definition that a run follows."""
+    """Return every fault of a run's definition."""
     return _checked(plan.definition, known_workflows)
 
 
 def problems_of_calls(state: ExecutionState, receipts: list[Receipt], known_workflows: Iterable[str]) -> tuple[Problem, ...]:
-    """Every fault of the structure that a function's run shows, as if it were a definition, and what it left behind."""
+    """Return every fault of the structure that a function's run shows, checked like a definition, and what it left behind."""
     definition, marks = figure_of(state.identity.workflow_id, trace_of(receipts), is_drawn=False)
     found = _checked(definition, known_workflows)
-    # A task that the code started and did not wait for.
+    # The code started this task and did not wait for it.
     left = [key for key, mark in marks.items() if mark == "waiting"] if state.status is Status.COMPLETED else []
     told = "improper: the run has ended, and call {!r} was still waited for"
     return (*found, *(Problem(InvalidDefinition.code, told.format(key), key) for key in left))
@@ -49,7 +49,7 @@ def problems_of_calls(state: ExecutionState, receipts: list[Receipt], known_work
 def _checked(definition: Definition, known_workflows: Iterable[str]) -> tuple[Problem, ...]:
     steps, workflows = registered_step_names(), registered_names()
     if not steps and not workflows:
-        return check(definition)  # this process has no program, and so cannot tell what is missing
+        return check(definition)  # this process has no program, so it cannot tell what is missing
     return check(definition, steps=steps, workflows={*workflows, *known_workflows})
 
 
@@ -64,18 +64,18 @@ _MARKS: dict[str, Mark] = {
 
 
 def check_format(format: str) -> None:
-    """``InvalidInput`` for a format that there is not."""
+    """Raise ``InvalidInput`` for an unknown format."""
     if format not in get_args(PictureFormat):
         raise InvalidInput(f"a picture's format is one of {', '.join(get_args(PictureFormat))}, not {format!r}")
 
 
 def picture_of_plan(plan: Plan, state: ExecutionState, format: PictureFormat) -> str:
-    """A definition with the progress of a run in it."""
+    """Return a picture of a definition with the progress of a run."""
     return _drawn(plan.definition, marks_of(plan, state), format)
 
 
 def picture_of_calls(name: str, receipts: list[Receipt], format: PictureFormat) -> str:
-    """The calls that a function has made in a run."""
+    """Return a picture of the calls that a function has made in a run."""
     return _drawn(*figure_of(name, trace_of(receipts)), format)
 
 
@@ -84,7 +84,7 @@ def _drawn(definition: Definition, marks: dict[str, Mark], format: PictureFormat
 
 
 def marks_of(plan: Plan, state: ExecutionState) -> dict[str, Mark]:
-    """How far each node is. Of several iterations, one that runs counts most, then one that failed."""
+    """Return the state of each node. Of several iterations, a running one counts most, then a failed one."""
     marks: dict[str, Mark] = {}
     for record in state.steps.values():
         if marks.get(record.node_name) != "failed":
@@ -96,14 +96,14 @@ def marks_of(plan: Plan, state: ExecutionState) -> dict[str, Mark]:
 
 
 def _is_running(place: Place, token: Token) -> bool:
-    """Whether something goes on there; else it is waited for a time, a signal, a child, or a worker that knows the step."""
+    """Return whether something runs there; else it waits for a time, a signal, a child, or a worker that has the step."""
     if isinstance(place.node, Action):
         return not token.value.keys() & {"retries_ms", "child", "missing"}
     return bool(place.children) and (not isinstance(place.node, Deferred) or "chosen" in token.value)
 
 
 def _is_under_way(token: Token) -> bool:
-    """Whether something is done or waited for at a token: not what would undo, nor what has not begun."""
+    """Return whether a token runs or waits; a dormant compensation and a node that has not begun do neither."""
     value = token.value
     is_dormant = value.get("slot") == UNDO and not value.get("is_running")
     return token.token_id != ROOT and not is_dormant and "left" not in value and "begins_ms" not in value

@@ -52,14 +52,14 @@ _PASSED = (StepStatus.COMPLETED, StepStatus.CANCELLED)
 
 
 def restored(executions: Executions, definitions: DefinitionOperations, state: ExecutionState) -> Operation[list[Planned] | None]:
-    """What puts the tokens of a failed execution back; None if it is not that of a declared workflow."""
+    """Return the mutations that restore the tokens of a failed execution; None if it has no definition."""
     who = state.identity
     if state.tokens or not state.revision:
         return None
     try:
         before = yield from executions.load(who.execution_id, state.revision - 1)
     except NotFound:
-        return None  # archived, or made by restoring a snapshot
+        return None  # the revision was archived, or the execution comes from a snapshot
     if ROOT not in before.tokens:
         return None
     workflow = yield from definitions.load(who.workflow_id, who.version)
@@ -72,7 +72,7 @@ def restored(executions: Executions, definitions: DefinitionOperations, state: E
 
 
 class _Back:
-    """The way back from an end to the revision before it."""
+    """Restores an execution that has ended to the revision before its end."""
 
     def __init__(self, plan: Plan, before: ExecutionState, state: ExecutionState) -> None:
         self._plan, self._tokens, self._open_scopes = plan, before.tokens, _outside_in(before)
@@ -81,15 +81,15 @@ class _Back:
         result: dict[str, Any] = state.result or {}
         self._error = result.get("error")
         self._known = before.steps.keys()
-        """What was recorded before the commit that ended it."""
+        """The statuses of the steps before the last commit."""
         self._standing = {key_of(plan.places[token.node], tuple(token.value["at"])) for token in self._tokens.values()}
-        """Where the tokens stood, by key."""
+        """The tokens before the last commit, by key."""
         self.not_undone = [token for token in self._tokens.values() if NOT_UNDONE in token.value]
         """The compensations that failed."""
         self._failed = {key for key, status in self._status.items() if status == StepStatus.FAILED and self._counts(key)}
 
     def batch(self) -> list[Planned]:
-        """What is to be committed."""
+        """Return the mutations to commit."""
         again = self._failed | self._skipped_in_vain()
         batch: list[Planned] = [ReopenStep(key) for key in again]
         batch += [EnterScope(scope_id, parent) for scope_id, parent in self._open_scopes]
@@ -104,15 +104,15 @@ class _Back:
         return batch + [AddToken(token_id, msgspec.Raw(encode_token(token))) for token_id, token in tokens.items()]
 
     def _choices(self) -> dict[str, Value]:
-        """The choices of deferred ones that failed in an earlier commit than the end: their signals were taken then.
+        """Return the choices of deferred choices that failed in an earlier commit than the last: their signals were taken then.
 
-        A message that was taken in the commit of the end is in the inbox still, and is heard once more.
+        A message that the last commit took is still in the inbox, and is delivered again.
         """
         found = {key: self._steps[key].output for key in self._failed if key in self._known}
         return {key: output[CHOSEN] for key, output in found.items() if CHOSEN in output}
 
     def compensation_again(self) -> list[Planned]:
-        """What is to be committed if something was undone: only the compensations that failed can be tried again."""
+        """Return the mutations to commit if something was compensated: only failed compensations can be retried."""
         root = self._tokens[ROOT]
         value: dict[str, Any] = root.value
         ending = value.get("ending", {"how": "failed", "error": self._error})
@@ -126,7 +126,7 @@ class _Back:
         return batch + [AddToken(token.token_id, msgspec.Raw(encode_token(token))) for token in tokens]
 
     def is_undone(self) -> bool:
-        """Whether something was undone that would be passed as done. A cancelled scope is passed as a whole."""
+        """Return whether something was compensated that a retry would pass as done. A cancelled scope is passed as a whole."""
         if any("ending" in token.value for token in self._tokens.values()):
             return True
         return any(self._undoes(key) for key in self._status)
@@ -134,12 +134,12 @@ class _Back:
     def _undoes(self, key: str) -> bool:
         is_undo = False
         for place, around in self._around(key):
-            is_undo = is_undo or isinstance(place.node, Action)  # all that is inside of an action undoes it
+            is_undo = is_undo or isinstance(place.node, Action)  # everything inside an action compensates it
             if is_undo and self._status.get(around) == StepStatus.CANCELLED:
                 return False
             if is_undo and around in self._failed:
                 return True
-        return is_undo and key not in self._known  # what is undone at once leaves no token that tells of it
+        return is_undo and key not in self._known  # a compensation without a wait leaves no token
 
     # Places and keys.
 
@@ -147,7 +147,7 @@ class _Back:
         return self._plan.places.get(key) or self._plan.places.get(key.partition("[")[0])
 
     def _around(self, key: str) -> Iterator[tuple[Place, str]]:
-        """The places around what is recorded under a key, from the inside out, and their keys in the same iterations."""
+        """Return the places around a recorded key, from the inside out, with their keys in the same iterations."""
         place = self._place(key)
         if place is None:
             return
@@ -156,7 +156,7 @@ class _Back:
             yield around, key_of(around, at[: len(self._plan.rounds[around.name])])
 
     def _counts(self, key: str) -> bool:
-        """Whether a failure is to be tried again; what the definition has passed over is part of its way."""
+        """Return whether a failure is retried; a failure that the definition has passed over is not."""
         place = self._place(key)
         if place is None or continues_after_error(place.node):
             return False
@@ -169,7 +169,7 @@ class _Back:
     # Tokens.
 
     def _fresh(self, token: Token) -> dict[str, Any]:
-        """What a token remembers, without what was about attempts; an execution that took too long gets all the time it takes."""
+        """Return a token's value without its attempts. An execution that timed out gets its whole time again."""
         value: dict[str, Any] = token.value
         place = self._plan.places[token.node]
         fresh = {key: each for key, each in value.items() if key not in _OF_AN_ATTEMPT}
@@ -182,18 +182,18 @@ class _Back:
     # Graphs.
 
     def _skipped_in_vain(self) -> set[str]:
-        """Nodes that were skipped because of a failure that is tried again, or will be decided upon once more."""
+        """Return nodes that were skipped because of a failure that is retried, or that are decided again."""
         skipped = {key for key, status in self._status.items() if status == StepStatus.SKIPPED}
         found = {key for key in skipped if self._is_decided_again(key)}
         pending = [*self._failed, *found]
-        for key in pending:  # grows as it goes: what follows from what was skipped
+        for key in pending:  # grows during the loop: nodes that follow skipped ones
             after = {target for target in self._targets(key) if target in skipped} - found
             found |= after
             pending += after
         return found
 
     def _is_decided_again(self, key: str) -> bool:
-        """Whether the graph of a node begins again as a whole, or what leads to this node ended in the commit of the end."""
+        """Return whether a node's graph begins again as a whole, or an edge to the node was decided by the last commit."""
         around = [its_key for _, its_key in self._around(key)]
         if not around or self._status.get(around[0]) in _PASSED:
             return False
@@ -207,7 +207,7 @@ class _Back:
         return [key_of(graph.children[edge.target], at) for edge in self._plan.edges(graph).out[place.slot]]
 
     def _put_nodes_back(self, frame: Token, again: set[str], tokens: dict[str, Token]) -> None:
-        """Let the nodes of a graph wait for arrows that are undecided again; no arrow that stays decided is decided anew."""
+        """Let nodes of a graph wait for edges that are undecided again. An edge that stays decided is not decided again."""
         value: dict[str, Any] = frame.value
         place, at = self._plan.places[frame.node], tuple(value["at"])
         keys = {slot: key_of(child, at) for slot, child in place.children.items()}
@@ -225,7 +225,7 @@ class _Back:
             if key in again and key in self._known:
                 waits = {"left": undecided[slot], "taken": int(key in self._failed)}
             elif key not in again and last in self._status and last not in self._known:
-                waits = {"left": 0, "taken": 1}  # it ended in the commit of the end: it is passed, and its arrows are decided
+                waits = {"left": 0, "taken": 1}  # it ended in the last commit: it is passed, and its edges are decided
             else:
                 continue
             stands = {"in": frame.token_id, "slot": slot, "at": [*at], **waits}
@@ -233,13 +233,13 @@ class _Back:
 
 
 def _at_of(place: Place, key: str) -> tuple[int, ...]:
-    """The iterations that are written at the end of a key."""
+    """Return the iterations at the end of a key."""
     written = key[len(place.name) :]
     return tuple(int(index) for index in written[1:-1].split("][")) if written else ()
 
 
 def _outside_in(before: ExecutionState) -> list[tuple[str, str]]:
-    """The open scopes, each after the one around it."""
+    """Return the open scopes, each after the one around it."""
     inside: dict[str | None, list[str]] = {}
     for scope_id, scope in before.scopes.items():
         inside.setdefault(scope.parent, []).append(scope_id)
@@ -253,22 +253,22 @@ def _outside_in(before: ExecutionState) -> list[tuple[str, str]]:
 
 
 _TURN = "turn"
-"""The token that waits for the turn, and its node."""
+"""The token of an execution that waits for its queue item, and the token's node."""
 
 
 class RunRetry:
-    """Operations on executions that failed, and are tried again."""
+    """Retries failed executions."""
 
     def __init__(self, executions: Executions, new_id: NewId, definitions: DefinitionOperations | None = None) -> None:
         self._executions, self._new_id, self._definitions = executions, new_id, definitions
 
     def retry(self, execution_id: str) -> Operation[None]:
-        """Have a failed execution run again: at once, or if it came from a queue item, when that has its turn."""
+        """Run a failed execution again: at once, or if it came from a queue item, when the item is claimed."""
         session = yield from self._executions.begin(execution_id)
         state = ExecutionState(session.live.state)
         session.terms = _terms(state)
         if waits_for_turn(session.live.state):
-            # If its item has ended without it, it would wait for ever. If not, the store refuses.
+            # An execution whose item has ended would wait for ever, so the store refuses.
             yield from self._executions.commit(session, [])
             return
         if state.status is not Status.FAILED:
@@ -279,17 +279,19 @@ class RunRetry:
         yield from self._executions.commit(session, [SetStatus(Status.PENDING), *declared])
 
     def _reopened(self, state: ExecutionState) -> Operation[list[Planned]]:
-        """What puts the execution of a function back to where it failed. Its child is retried before it, so that a crash in between
-        leaves a parent that can be retried once more."""
+        """Return the mutations that restore a function's execution to where it failed.
+
+        Its child is retried first, so that a crash in between leaves a parent that can be retried again.
+        """
         result: dict[str, Any] = state.result or {}
         error: dict[str, Any] = result.get("error", {})
         again: list[Planned] = []
         if "compensation" in result:
             again += _compensation_again(state, result)
         else:
-            # Only the call that failed the run: failures that its code has handled are part of its way.
+            # Only the call that failed the run: the code has handled the other failures.
             again += [ReopenStep(name) for name in _failed(state, [error.get("step")])]
-            # What its code gave up because of that, too: nobody may give it up this time.
+            # Calls that the code cancelled because of that failure run again, too.
             again += [ReopenStep(name) for name, step in state.steps.items() if step.status == StepStatus.SKIPPED]
         child_id = error.get("child_id")
         if child_id is not None:
@@ -301,7 +303,8 @@ class RunRetry:
         return again
 
     def _old_news(self, child_id: str, state: ExecutionState) -> Operation[list[Planned]]:
-        """Take what a child told of its end: whoever saw the end without the message has left that, and it is true no more."""
+        """Return the mutations that take the message of a child's end: the child runs again, so the message is not true any
+        more."""
         execution_id, workspace_id = state.identity.execution_id, state.identity.workspace_id
         rows = yield from self._executions.scan(path_of(execution_id, workspace_id))
         told = [message for message in messages(rows) if (message.kind, message.name) == (CHILD, child_id)]
@@ -311,11 +314,13 @@ class RunRetry:
         if (yield from self._executions.head(child_id)).status == Status.FAILED:
             yield from RunRetry(self._executions, self._new_id).retry(child_id)
 
-    # The turn.
+    # Continuing when the queue item is claimed.
 
     def go_on(self, live: CachedExecution, mark: ItemMark) -> Operation[None]:
-        """Give an execution its turn: it is due, and its item is marked, in one commit. The child that failed it goes before. A
-        worker that was woken too early, and looks at it just now, loses its lease by that."""
+        """Make an execution due and mark its queue item, in one commit. The child that failed it is retried first.
+
+        A worker that was woken too early, and looks at the execution now, loses its lease by that.
+        """
         session = self._session_of_waiting(live, CommitTerms(rest=Rest(wake_ms=0), mark=mark))
         batch: list[Planned] = [SetStatus(Status.RUNNING)]
         child_id = _child_of(live.state)
@@ -325,28 +330,30 @@ class RunRetry:
         yield from self._executions.commit(session, batch)
 
     def _retry_child_at_turn(self, child_id: str) -> Operation[None]:
-        """One that cannot be retried (it was compensated, or is gone) fails its parent once more, which tells people why."""
+        """Retry a child. One that cannot be retried (it was compensated, or is gone) fails its parent again, with the reason."""
         try:
             yield from self._retry_child(child_id)
         except NotFound:
             return
         except Conflict as error:
-            if error.expected is not None:  # somebody else wrote to it just now
+            if error.expected is not None:  # another writer changed it at this moment
                 raise
 
     def wait_on(self, live: CachedExecution, fence: int) -> Operation[None]:
-        """See to an execution that somebody has woken before its turn: it ends if that is asked for; else it waits on, and what it
-        was sent stays in its inbox."""
+        """Act on messages to an execution that waits for its queue item.
+
+        A cancel request ends it. Otherwise it waits on, and its messages stay in the inbox.
+        """
         rows = yield from self._executions.scan(path_of(live.execution_id, live.workspace_id))
         if any(message.kind == CANCEL for message in messages(rows)):
             yield from self._executions.end_waiting(live.execution_id)
             return
-        # Tried once: whoever was quicker has given it its turn, or ended it, and it must not be put to rest then.
+        # Tried once: another writer may have continued or ended it, and then it must not be put to rest.
         with suppress(Conflict, LeaseLost):
             yield from self._executions.commit(self._session_of_waiting(live, CommitTerms(fence=fence, rest=Rest())), [])
 
     def _session_of_waiting(self, live: CachedExecution, terms: CommitTerms) -> OpenTransaction:
-        """A session that follows from a state in which the execution waits; others may be bringing the state up to a newer one."""
+        """Return a transaction on a state in which the execution waits; another thread may be catching the state up."""
         with live.lock:
             if not waits_for_turn(live.state):
                 raise Conflict(f"execution {live.execution_id!r} waits for its turn no more")
@@ -354,7 +361,7 @@ class RunRetry:
 
 
 def _terms(state: ExecutionState) -> CommitTerms:
-    """On what terms an execution is reopened: it is due, or its item waits again."""
+    """Return the terms on which an execution is reopened: it is due, or its queue item waits again."""
     item_id = state.identity.item_id
     return (
         CommitTerms(rest=Rest(wake_ms=0))
@@ -364,14 +371,14 @@ def _terms(state: ExecutionState) -> CommitTerms:
 
 
 def _child_of(state: State) -> str | None:
-    """The child that is to be retried at the turn."""
+    """Return the id of the child to retry when the queue item is claimed."""
     data = state.sections["tokens"].get(_TURN)
     value: Any = None if data is None else decode_token(data).value
     return None if value is None else value["child"]
 
 
 def _compensation_again(state: ExecutionState, result: dict[str, Any]) -> list[Planned]:
-    """Of a run that was compensated, only compensations can be tried again: what it did is undone."""
+    """Return the mutations that retry failed compensations: all else that a compensated run did is undone."""
     undone, failed = result["compensation"]["undone"], result["compensation"]["failed"]
     if not failed:
         raise Conflict(f"execution {state.identity.execution_id!r} was compensated: what it did is undone; start another one")

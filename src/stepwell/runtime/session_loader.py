@@ -44,7 +44,7 @@ class SessionLoader:
 
         None if it is left to others: it has ended, its queue item waits for its turn, or this worker does not know its workflow.
         """
-        # A new one was created here a moment ago; if another worker has taken it since, the first commit finds out.
+        # It was created here a moment ago. If another worker has taken it since, the first commit is refused.
         live = self._executions.at_hand(lease.name) if is_new else None
         live = live or await self._driver.run(self._executions.newest(lease.name))
         if not await self._is_to_run(live, lease):
@@ -59,9 +59,9 @@ class SessionLoader:
         return session_of(self._services, workflow, writer, lease, is_new=is_new), claims
 
     async def _claims_of(self, lease: Lease) -> int:
-        """Return how often an execution was claimed since its last commit; ``LeaseLost`` if it was given back meanwhile.
+        """Return how often an execution was claimed since its last commit. Raise ``LeaseLost`` if it was given back meanwhile.
 
-        A dispatcher that gives a retried execution the turn of its queue item takes it from a worker that claimed it too early.
+        A dispatcher that continues a retried execution for its queue item takes it from a worker that claimed it too early.
         """
         head = await self._driver.run(self._executions.head(lease.name))
         if (head.holder, head.fence) != (lease.holder, lease.fence):
@@ -75,7 +75,7 @@ class SessionLoader:
         return item is not None and item.status is ItemStatus.DISPATCHED
 
     async def _is_to_run(self, live: CachedExecution, lease: Lease) -> bool:
-        """Whether an execution that came due is run: not before the turn of its queue item, nor after its end."""
+        """Return whether to run an execution that came due: not while its queue item waits, nor after its end."""
         if waits_for_turn(live.state) and not await self._has_turn(live):
             await self._driver.run(RunRetry(self._executions, self._new_id).wait_on(live, lease.fence))
             return False

@@ -1,7 +1,7 @@
-"""Shutdown of a worker: hand back what it runs, so that other workers resume it before its leases expire.
+"""Shutdown of a worker: hand back its executions, so that other workers resume them before the leases expire.
 
-``HandBackRetry`` has the one rule for how long a hand-back is retried while the store does not answer, for executions and for queue
-items: with short pauses, until the store takes it, another worker has the lease, or the time is over; and never after that.
+``HandBackRetry`` has the one rule for how long a hand-back is retried while the store is unavailable, for executions and for
+queue items: with short pauses, until the store takes it, another worker has the lease, or the time is over.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LAST_SECONDS = 5.0
-"""How long a worker that stops still tries to hand back: after its grace, or from the first try if it was given none. A store that
-is gone for good must not keep a process from ending."""
+"""How long a stopping worker still tries to hand back: after its grace, or from the first try without one. A store that is
+gone for good must not keep a process from ending."""
 
 AGAIN_MS = 2_000
-"""How long an execution rests that was handed back because its store did not answer. If one commit is refused again and again while
-others are taken, as on a disk that is almost full, its step is made no more often than that."""
+"""How long an execution rests after it was handed back because its store was unavailable. If the store refuses one commit
+again and again, as on a disk that is almost full, its step is repeated no more often than that."""
 
 _PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5)
-"""How long to wait after a failed try, by how many have failed: a store that is back is used soon."""
+"""Seconds to wait after a failed try, by the number of failed tries: a store that is back is used soon."""
 
 _FOR_GOOD = (Corrupted, StoreForeign, StoreNewer, StoreUnsafe)
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether an error says that the store does not answer now, and may in a moment."""
+    """Return whether an error means that the store is unavailable now, and may be back in a moment."""
     return isinstance(error, StoreUnavailable | CommitUnknown) and not isinstance(error, _FOR_GOOD)
 
 
 class HandBackRetry:
-    """Retries hand-backs of one worker: while it works, for as long as it surely holds the lease of what it hands back."""
+    """Retries hand-backs of one worker: while it works, for as long as it surely holds the lease."""
 
     def __init__(self) -> None:
         self._most, self._until = inf, inf
@@ -65,15 +65,15 @@ class HandBackRetry:
 
     @property
     def left_seconds(self) -> float:
-        """How long a hand-back may still be retried."""
+        """Return for how many seconds a hand-back may still be retried."""
         return max(self._until - monotonic(), 0)
 
     async def keep_trying(self, attempt: Callable[[], Awaitable[T]], until: Callable[[], float]) -> T:
-        """Run something that can be done twice until the store answers; raise its last error when the time is over.
+        """Run something that can be repeated until the store answers. Raise its last error when the time is over.
 
         Args:
             attempt: what is run.
-            until: returns when it is of no use any more, by the loop's clock; this may change meanwhile.
+            until: returns the time, by the loop's clock, when it is of no use any more; this may change meanwhile.
         """
         began, tries = monotonic(), 0
         while True:
@@ -89,7 +89,7 @@ class HandBackRetry:
 
     async def _pause(self, seconds: float, error: Exception, until: Callable[[], float]) -> None:
         await asyncio.sleep(seconds)
-        if monotonic() >= min(until(), self._until):  # it was lost meanwhile, or the grace was cut short
+        if monotonic() >= min(until(), self._until):  # the lease was lost meanwhile, or the grace was cut short
             raise error
 
 
@@ -114,7 +114,7 @@ class Companion(Protocol):
 
 
 class HandsBack(Protocol):
-    """A session, as it is asked to end."""
+    """A session that can be asked to end."""
 
     def hand_back(self) -> None:
         """Stop soon: at once if nothing is under way, else at the next call."""
@@ -126,7 +126,7 @@ class HandsBack(Protocol):
 
 
 class Shutdown:
-    """Makes sessions hand their executions back. A session inside a step finishes it first, within the grace."""
+    """Has sessions hand their executions back. A session inside a step finishes it first, within the grace."""
 
     def __init__(
         self, sessions: Mapping[str, HandsBack], hand_back_retry: HandBackRetry, grace_seconds: Callable[[], float | None]
@@ -140,10 +140,12 @@ class Shutdown:
         inside: set[asyncio.Task[Any] | None],
         beside: list[asyncio.Task[None]],
     ) -> None:
-        """Work until nothing is under way, or the grace is over. Of the ``tasks``, those ``inside`` run the code of executions; the
-        companions ``beside`` end meanwhile."""
+        """Wait until nothing is under way, or the grace is over.
+
+        The ``inside`` ones of ``tasks`` run code of executions; the companions ``beside`` end meanwhile.
+        """
         self._hand_back_retry.run_short()
-        # One that was cancelled before it began is among them for good, since each takes itself out when it ends.
+        # A task that was cancelled before it began stays in the set, since each removes itself at its end.
         while under_way := {each for each in (*tasks(), *beside) if not each.done()}:
             for session in list(self._sessions.values()):
                 session.hand_back()
@@ -154,7 +156,7 @@ class Shutdown:
         await asyncio.gather(*beside, return_exceptions=True)
 
     def _is_grace_over(self) -> bool:
-        """A second call to stop may have cut it short."""
+        """Return whether the grace is over; a second call to stop may have cut it short."""
         grace = self._grace_seconds()
         if grace is None:
             return False
@@ -163,8 +165,10 @@ class Shutdown:
         return monotonic() >= self._ends
 
     async def _abandon_all(self, errands: set[asyncio.Task[Any]]) -> None:
-        """Leave steps where they are, and hand back what is run and what was claimed. A store that says nothing at all is not
-        waited for beyond that, since nothing may be handed back by a worker that has ended."""
+        """Leave steps where they are, and hand back all executions.
+
+        An unresponsive store is not waited for beyond the time limit: a worker that has ended may hand back nothing.
+        """
         leaving = {asyncio.ensure_future(session.abandon()): name for name, session in list(self._sessions.items())}
         waited = {*leaving, *errands}
         if waited:
@@ -177,7 +181,7 @@ class Shutdown:
 
 
 async def _end(tasks: set[asyncio.Task[Any]]) -> None:
-    """End tasks, also those that want to tidy up first, and wait for a store that says nothing while they do."""
+    """Cancel tasks, and wait for their clean-up, even while an unresponsive store delays it."""
     while left := {task for task in tasks if not task.done()}:
         for task in left:
             task.cancel()

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from stepwell.clock import Clock
+from stepwell.clock import Clock, to_ms
 from stepwell.errors import AlreadyExists, CommitUnknown, Conflict, InvalidInput, LimitExceeded, NotFound, StepwellError
 from stepwell.flow.definition.node import ContextRule
 from stepwell.flow.function import Workflow
@@ -44,11 +44,11 @@ __all__ = [
 
 
 _SHARES = "shares_context"
-"""In the free metadata of a child that gives back what it has made of its parent's context."""
+"""The key in a child's free metadata that says that it returns its context to its parent."""
 
 
 class Seed(msgspec.Struct, frozen=True):
-    """What an execution begins with beside its input."""
+    """What an execution begins with in addition to its input."""
 
     context: dict[str, Value] = {}
     variables: dict[str, Value] = {}
@@ -56,7 +56,7 @@ class Seed(msgspec.Struct, frozen=True):
 
 
 def seed_of(rule: ContextRule, state: State) -> Seed:
-    """What a child begins with: nothing; the context; or the context and variables, to keep or to give back."""
+    """Return what a child begins with: nothing; the context; or context and variables, as a copy or to be returned."""
     if rule == "isolate":
         return Seed()
     context = _decoded(state, "context")
@@ -66,7 +66,7 @@ def seed_of(rule: ContextRule, state: State) -> Seed:
 
 
 def news_of(changes: PendingChanges, status: Status, result: dict[str, Value]) -> dict[str, Value]:
-    """What a child tells its parent when it ends."""
+    """Return the message of a child that ends to its parent."""
     news: dict[str, Value] = {"status": str(status), "result": result}
     metadata = decode(changes.get("metadata", ONLY) or b"{}")
     if metadata.get(_SHARES):
@@ -92,13 +92,13 @@ def check_child_depth(parent: Metadata, limits: Limits) -> None:
 
 
 class LocalWorker(Protocol):
-    """A worker of this process, that may run a new execution at once."""
+    """A worker of this process that can run a new execution at once."""
 
     holder: str
 
     @property
     def has_room(self) -> bool:
-        """Whether it can run another one now."""
+        """Whether it can run another execution now."""
         ...
 
     @property
@@ -111,7 +111,7 @@ class LocalWorker(Protocol):
         ...
 
     def run_leased(self, lease: Lease, *, is_new: bool = True) -> None:
-        """Run it, unless it is being run already. A new one has no messages yet."""
+        """Run an execution, unless it runs already. A new one has no messages yet."""
         ...
 
 
@@ -135,7 +135,7 @@ class Starting:
         worker: LocalWorker | None = None,
         ops: Sequence[StateOp] = (),
     ) -> Operation[None]:
-        """Create an execution; a worker of this process with room gets it under a lease, else it is due for any.
+        """Create an execution. A worker of this process with room gets its lease; else it is due for any worker.
 
         Raise ``LimitExceeded`` if its workspace has no free slot, and ``NotFound`` if there is no such workspace.
         ``ops`` are changes of scoped state that land in the commit that creates it.
@@ -144,7 +144,7 @@ class Starting:
         if governance is not None and not isinstance(governance, Governance):
             raise InvalidInput(f"governance is a stepwell.Governance(...), not {governance!r}")
         identity = self._identity(workflow, execution_id, workspace, parent, governance)
-        if parent is not None and not is_detached:  # nobody waits inside of another for one that is detached
+        if parent is not None and not is_detached:  # no parent waits for a detached child
             check_child_depth(parent, self._executions.limits)
             identity = msgspec.structs.replace(identity, depth=parent.depth + 1)
         # Children run in the slot of their root. The default workspace has no limit, and pays nothing for those of others.
@@ -171,10 +171,10 @@ class Starting:
         yield from self._create(identity, batch, creation)
         if mine is not None:
             lease = Lease(execution_id, mine.holder, 1, self._clock.now_ms() + round(mine.lease_seconds * 1000))
-            mine.run_leased(lease, is_new=parent is None)  # a parent may have cancelled its child before it was there
+            mine.run_leased(lease, is_new=parent is None)  # the parent may have cancelled its child before the child existed
 
     def _trigger(self, workflow: Workflow[..., Any], value: Value) -> bytes:
-        """What is stored of an input, which fits the workflow's parameters."""
+        """Return an input as it is stored, after checking it against the workflow's parameters."""
         if isinstance(value, FunctionTrigger):
             workflow.bind(value)
             return encode_trigger(value, self._executions.limits)
@@ -188,7 +188,7 @@ class Starting:
         return canonical(arguments if len(arguments) > 1 else None, self._executions.limits)
 
     def _create(self, identity: Metadata, batch: Sequence[Planned], creation: Creation) -> Operation[None]:
-        """Make the first commit. If its reply is lost, what is in the store says whether it landed."""
+        """Make the first commit. If its reply is lost, the store says whether it landed."""
         try:
             yield from self._executions.begin_history(identity, batch, creation)
         except CommitUnknown:
@@ -196,7 +196,7 @@ class Starting:
                 head = yield from self._executions.head(identity.execution_id)
             except StepwellError:
                 head = None
-            # The holder is unique to this start of this process; the same execution started twice is taken on once.
+            # The holder is unique to this start of this process; an execution that was started twice is taken on once.
             if head is None or creation.holder is None or (head.holder, head.fence) != (creation.holder, 1):
                 raise
 
@@ -210,7 +210,7 @@ class Starting:
         try:
             head = yield from self._executions.head(execution_id)
         except NotFound:
-            raise error from None  # deleted, and the id is not free again
+            raise error from None  # it was deleted, and its id is not free again
         if head.workspace_id != workspace:
             raise error
         if head.workflow_id != workflow.name:
@@ -224,7 +224,7 @@ class Starting:
             ) from None
 
     def identity_of_item(self, workflow: Workflow[..., Any], execution_id: str, workspace: str, item_id: str) -> Metadata:
-        """Who an execution is that comes from a queue item."""
+        """Return the identity of an execution from a queue item."""
         if workflow.timeout_seconds is None and workflow.governance is None:
             return Metadata(execution_id, workspace, workflow.name, workflow.version, self._clock.now(), item_id=item_id)
         return msgspec.structs.replace(self._identity(workflow, execution_id, workspace, None, None), item_id=item_id)
@@ -236,7 +236,7 @@ class Starting:
         inherited = None if parent is None else governance_of(parent)
         governance = given or workflow.governance or inherited
         if inherited is not None and inherited.effects is not None and governance is not None and governance is not inherited:
-            # A child may have budgets of its own, but no effects that its parent may not have.
+            # A child may have its own budgets, but no effects that its parent may not have.
             effects = inherited.effects if governance.effects is None else set(inherited.effects) & set(governance.effects)
             governance = msgspec.structs.replace(governance, effects=tuple(sorted(effects)))
         seconds = workflow.timeout_seconds
@@ -250,13 +250,13 @@ class Starting:
             now,
             parent_id=None if parent is None else parent.execution_id,
             is_child=parent is not None,
-            deadline_ms=None if seconds is None else self._clock.now_ms() + round(seconds * 1000),
+            deadline_ms=None if seconds is None else to_ms(now) + round(seconds * 1000),
             governance=None if governance is None else to_value(governance),
         )
 
 
 def _planted(seed: Seed | None) -> list[Planned]:
-    """What a child gets of its parent beside the context."""
+    """Return the variables that a child gets from its parent."""
     if seed is None:
         return []
     planted: list[Planned] = [SetVariable(name, msgspec.Raw(recode(value))) for name, value in seed.variables.items()]

@@ -32,9 +32,9 @@ class ErrorRecord(msgspec.Struct, frozen=True):
     """The name of its class."""
     message: str
     code: str | None = None
-    """Of an error of Stepwell."""
+    """The code of an error of Stepwell; None for any other."""
     error_class: str | None = None
-    """Such as ``network`` or ``validation``."""
+    """The error class, such as ``network`` or ``validation``."""
     is_retryable: bool | None = None
     suggestion: str | None = None
 
@@ -121,7 +121,7 @@ class _Step:
         self.node = node
         self.attempts: list[AttemptRecord] = []
         self.last = 0
-        """The newest attempt of the present life of the run."""
+        """The newest attempt since the run was last retried."""
         self.wait = ""
         """``signal``, ``sleep`` or ``child`` for a call of a function that is no step."""
         self.is_recorded = False
@@ -173,7 +173,7 @@ class _History:
 
     def _failed(self, step: _Step, number: int, error: dict[str, Any], took_ms: int, at: datetime) -> None:
         if number <= step.last:
-            return  # the token was written again for another reason
+            return  # the token was rewritten for another reason
         step.last = number
         started_at = at - timedelta(milliseconds=took_ms)
         step.attempts.append(AttemptRecord(number, started_at, at, ErrorRecord.of(error), error.get("traceback")))

@@ -42,7 +42,7 @@ _POLL_SECONDS = 1.0
 _MOST_CRASHES = 3
 
 Load = Callable[[], Awaitable[Session | None]]
-"""Makes the session of an execution; None if the execution is not to be run."""
+"""Makes the session of an execution; returns None if the execution is not to be run."""
 
 
 class _Claiming(PeriodicTask):
@@ -80,7 +80,7 @@ class Worker:
         definitions: DefinitionOperations | None = None,
     ) -> None:
         self.workflows = KnownWorkflows(driver, definitions or DefinitionOperations(store))
-        """The workflows that it can run."""
+        """The workflows that this worker can run."""
         self.services = Services(
             store=store,
             executions=executions,
@@ -93,7 +93,7 @@ class Worker:
             worker=self,
             concurrency=concurrency,
         )
-        """What sessions and their steps need from this process."""
+        """The services that sessions and steps use."""
         self._loader = SessionLoader(executions, driver, self.services, new_id)
         self._store, self._executions, self._driver, self._notifications = store, executions, driver, notifications
         self._clock, self._concurrency, self.lease_seconds = clock, concurrency, lease_seconds
@@ -102,24 +102,25 @@ class Worker:
         self._sessions: dict[str, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._inside: set[asyncio.Task[Any] | None] = set()
-        """The tasks that run the code of an execution."""
+        """The tasks that run code of executions."""
         self._kept: dict[str, tuple[int, float]] = {}
-        """By running execution: the fence of its lease, and until when this is held for sure, by ``time.monotonic``."""
+        """For each running execution the fence of its lease, and the time until which this is surely held, by
+        ``time.monotonic``."""
         self._wakes = WakeTimes()
         self.companions: list[Companion] = []
         self._has_more = False
-        """Whether more executions may be due than there was room for when it last claimed."""
+        """Whether more executions may be due than the last claim had room for."""
         self._is_stopping, self._stop_requested = False, asyncio.Event()
         self._grace_seconds: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._claiming = _Claiming(notifications, self._claim_and_look)
 
     async def run(self) -> None:
-        """Work until stopped. While the store does not answer, the worker waits for it."""
+        """Work until stopped. Wait while the store is unavailable."""
         self._loop = asyncio.get_running_loop()
         follow_tasks(self._loop)
         keeping = self._loop.create_task(LeaseRenewal(self._driver, self.lease_seconds, self._sessions).run())
-        # Claims have a task of their own: a store that does not answer must not keep the worker from stopping.
+        # Claims have a task of their own: an unavailable store must not keep the worker from stopping.
         companions = [self._claiming, *self.companions]
         beside = [self._loop.create_task(each.run()) for each in companions]
         if self._is_stopping:  # stop() was called before this began, and found no loop to tell
@@ -175,7 +176,7 @@ class Worker:
 
     @property
     def room(self) -> int:
-        """How many more executions can be run now."""
+        """The number of executions that can be started now."""
         return 0 if self._is_stopping else max(self._concurrency - len(self._tasks), 0)
 
     def run_new(self, writer: ExecutionWriter, lease: Lease, workflow: Workflow[..., Any], ended: Callable[[], None]) -> None:
@@ -187,7 +188,7 @@ class Worker:
         self._start(lease, self._run(lease, load, ended))
 
     def run_beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something beside the sessions, which the worker awaits before it ends. On the worker's loop."""
+        """Run a coroutine beside the sessions; the worker awaits it before it ends. On the worker's loop."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -212,7 +213,7 @@ class Worker:
                 self._loop.call_soon_threadsafe(self._run_leased, lease, is_new)
 
     def _run_leased(self, lease: Lease, is_new: bool) -> None:
-        if lease.name not in self._kept:  # else it was started twice, since the reply to the first start was lost
+        if lease.name not in self._kept:  # else it was started twice, because the reply to the first start was lost
             self._start(lease, self._run(lease, partial(self._load, lease, is_new=is_new)))
 
     # Claiming and running.
@@ -220,13 +221,13 @@ class Worker:
     async def _claim_and_look(self) -> float:
         """Claim due executions, and read the inboxes of running ones; return the seconds until the next time."""
         try:
-            await self._claim()  # after a lost reply, what was claimed unheard comes due again
+            await self._claim()  # after a lost reply, the executions that were claimed come due again
         finally:
             await self._look_all()  # also while nothing can be claimed
         return self._until_next_wake()
 
     async def _claim(self) -> None:
-        # A tenth more than the concurrency: executions that were begun resume, however many new ones the queue holds.
+        # A tenth more than the concurrency, so that executions resume even while the queue has many new ones.
         most = self._concurrency + max(1, self._concurrency // 10)
         free = most - len(self._tasks)
         versions = await self.workflows.versions()
@@ -246,11 +247,12 @@ class Worker:
     def _start(self, lease: Lease, work: Coroutine[Any, Any, None], asked: float | None = None) -> None:
         older = self._sessions.pop(lease.name, None)
         if older is not None:
-            # Its lease has expired, or there would be no other; with both left, the end of one would be taken for the other's.
+            # Its lease has expired, or the store had granted no other. With both sessions left, the end of one would count as the
+            # other's.
             older.lose(LeaseLost(f"the lease of {lease.name!r} has ended, and was given anew", fence=older.lease.fence))
         self._kept[lease.name] = lease.fence, (asked or monotonic()) + self.lease_seconds
         self._executions.endings.begin(lease.name)
-        # It takes itself out again: to be called when it is done would be one more callback of the loop for every run.
+        # The task removes itself: a done callback would cost one more callback of the loop for every run.
         self._tasks.add(asyncio.get_running_loop().create_task(work))
 
     async def _run(self, lease: Lease, load: Load, ended: Callable[[], None] | None = None) -> None:
@@ -305,7 +307,7 @@ class Worker:
 
     @property
     def failures(self) -> list[str]:
-        """What each of its tasks that cannot work now says."""
+        """Messages about its tasks that fail now."""
         tasks = [self._claiming, *self.companions]
         return [f"{each.name} failed, and tries again: {each.failure}" for each in tasks if each.failure is not None]
 

@@ -47,7 +47,7 @@ class WorkerThread:
             with asyncio.Runner(loop_factory=self._loop_factory) as runner:
                 runner.run(self._work())
         except RuntimeError:
-            # A program that ends without closing its well takes the loop's threads away under it; the leases end by themselves.
+            # At the end of a program that did not close its well, the loop loses its threads; the leases expire by themselves.
             if threading.main_thread().is_alive():
                 raise
 
@@ -64,7 +64,7 @@ class WorkerThread:
 
 
 HAND_BACK_SECONDS = 1.0
-"""How long handing back may take after the second signal; whatever is not handed back then goes on when its lease ends."""
+"""How long handing back may take after the second signal; the rest resumes when its leases expire."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -73,11 +73,11 @@ class Drains(Protocol):
     """A well with a worker."""
 
     def drain(self, grace_seconds: float | None = None) -> None:
-        """Claim no more, and hand back; steps under way have so long to end."""
+        """Claim no more, and hand back; steps under way get ``grace_seconds`` to end."""
         ...
 
     def close(self) -> None:
-        """Wait for that, and give everything back."""
+        """Wait for the end, and close the store."""
         ...
 
 
@@ -146,7 +146,7 @@ class _Wakeup:
 
 
 def _close(well: Drains, told: list[int], wakeup: _Wakeup) -> None:
-    """Close a well; on a second signal meanwhile, hand back at once."""
+    """Close a well; at a second signal, hand back at once."""
     closing: Future[None] = Future()
 
     def close() -> None:
@@ -174,7 +174,7 @@ def _end_after(seconds: float, code: int) -> None:
 
 
 def _is_inside(thread: threading.Thread) -> bool:
-    """Whether a pool's thread is inside a user's function. An idle thread ends as soon as its pool is shut down."""
+    """Return whether a pool's thread is inside a user's function. An idle thread ends as soon as its pool is shut down."""
     thread.join(0.1)
     return thread.is_alive()
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from time import monotonic
 from typing import TypeVar
@@ -31,6 +34,7 @@ __all__ = [
     "Turn",
     "TurnFunction",
     "TurnResult",
+    "check_called",
     "check_runnable",
 ]
 
@@ -111,6 +115,18 @@ class OpenTurn(msgspec.Struct, frozen=True):
     began: float
 
 
+class _TurnUnderWay:
+    """A turn that this thread or task is inside of, until ``is_over``: a task that it started may live longer."""
+
+    __slots__ = ("is_over", "place")
+
+    def __init__(self, place: tuple[object, str]) -> None:
+        self.place, self.is_over = place, False
+
+
+_turns: ContextVar[tuple[_TurnUnderWay, ...]] = ContextVar("stepwell_turns", default=())
+
+
 class ConversationOperations:
     """Operations on the conversations of one workspace."""
 
@@ -183,6 +199,23 @@ class ConversationOperations:
         rows = yield from read(lambda: self._store.scan(path, limit=self._limits.scope_keys))
         found = [ConversationSummary(key, from_ms(decode(row.data or b"0"))) for key, row in rows]
         return sorted(found, key=lambda summary: (summary.updated_at, summary.conversation_id), reverse=True)
+
+    @contextmanager
+    def only_turn(self, conversation_id: str) -> Generator[None]:
+        """Mark a turn of a conversation as under way. Raise ``InvalidInput`` inside another one, which this would wait for."""
+        place, around = (self._store, self._path(conversation_id)), _turns.get()
+        if any(each.place == place and not each.is_over for each in around):
+            raise InvalidInput(
+                f"a turn of conversation {conversation_id!r} is under way around this one, which would wait for itself; call the "
+                "function of the turn directly, or take the next turn when this one has ended"
+            )
+        turn = _TurnUnderWay(place)
+        token = _turns.set((*around, turn))
+        try:
+            yield
+        finally:
+            turn.is_over = True
+            _turns.reset(token)
 
     def open_turn(self, conversation_id: str, user: str | None, message: Value) -> Operation[OpenTurn]:
         """Load what a turn needs, and refuse now what could not be saved afterwards."""
@@ -274,6 +307,19 @@ def check_runnable(run: object) -> None:
     """Raise ``InvalidInput`` for a turn's function that cannot be called, before its conversation is locked."""
     if not callable(run):
         raise InvalidInput(f"a turn is run by a function of state and message, not {run!r}")
+
+
+def check_called(given: T, kind: object) -> T:
+    """Return what a turn's function gave when it was called.
+
+    Raise ``InvalidInput`` if it is a plain function where an ``AsyncTurnFunction`` is needed, or the other way round.
+    """
+    if inspect.isawaitable(given) == (kind is AsyncTurnFunction):
+        return given
+    if inspect.iscoroutine(given):
+        given.close()  # or Python would warn that nobody awaited it
+    needed, other = ("async def", "Stepwell") if kind is AsyncTurnFunction else ("plain def", "AsyncStepwell")
+    raise InvalidInput(f"the function of a turn is {needed} here; the other kind is for {other}")
 
 
 def _check_answer(answer: object) -> Answer:

@@ -1,4 +1,4 @@
-"""Copies of executions: snapshots and restores, forks, archives, and what differs between two states."""
+"""Copies of executions: snapshots and restores, forks, archives, and the differences between two states."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ __all__ = ["Copies"]
 
 
 class Copies:
-    """Makes executions out of others, and bytes out of executions."""
+    """Copies executions: to bytes, to other executions, and to proof files."""
 
     def __init__(self, executions: Executions, store: Store, clock: Clock, new_id: NewId, signing_key: bytes | None) -> None:
         self._executions, self._store, self._clock, self._key = executions, store, clock, signing_key
         self._new_id = new_id
 
     def snapshot(self, execution_id: str) -> Operation[bytes]:
-        """The execution's state now, as bytes that ``restore`` takes. They are kept for bad times, so it is added up first."""
+        """Return the execution's present state as bytes for ``restore``.
+
+        A snapshot is kept for emergencies, so its digest is computed from all entries first.
+        """
         live = yield from self._executions.newest(execution_id)
         with live.lock:
             if live.state.add_up() != live.state.accumulator:
@@ -42,7 +45,7 @@ class Copies:
             return write_snapshot(live.state)
 
     def restore(self, execution_id: str, data: bytes) -> Operation[ExecutionState]:
-        """Bring an execution to a snapshot's state, as a new commit; one that is not here is taken in."""
+        """Restore an execution to a snapshot's state by a new commit. An execution that is not in this store is adopted."""
         check_id(execution_id, "execution_id", self._executions.limits.key_bytes)
         snapshot, state = read_snapshot(data)
         if snapshot.execution_id != execution_id:
@@ -84,23 +87,23 @@ class Copies:
     def _check_of_this_history(self, head: Head, snapshot: Snapshot) -> Operation[None]:
         revision = snapshot.revision
         if revision < head.base_revision:
-            return  # what it could be compared with was archived: its user knows where it is from
+            return  # its receipts were archived: nothing is left to compare it with
         named = None if revision > head.revision else (yield from self._named_at(head.execution_id, revision))
         if named != (snapshot.receipt, snapshot.state):
             raise InvalidSnapshot("the snapshot is not of this execution's history: its receipt is not in the chain")
 
     def _named_at(self, execution_id: str, revision: int) -> Operation[tuple[str, str]]:
-        """The digests of the receipt and of the state at a revision."""
+        """Return the digests of the receipt and of the state at a revision."""
         rows = yield from read(lambda: self._store.history(execution_id, revision - 1, 1))
         if rows and rows[0].revision == revision:
             receipt = Receipt.read(rows[0].header, rows[0].body)
             return receipt.digest, receipt.after
-        # The chain starts there: what it starts from has no receipt here any more, but says which one it had.
+        # The chain starts there: the receipt is archived, but the base snapshot has its digest.
         state = yield from self._executions.state_at(execution_id, revision)
         return state.receipt, state.digest
 
     def fork(self, execution_id: str, new_id: str, at: int | None) -> Operation[Receipt]:
-        """Start a new execution from the state of another, now or at a revision. The first one is left as it is."""
+        """Start a new execution from the state of another, now or at a revision. The other stays as it is."""
         check_id(new_id, "the new execution's id", self._executions.limits.key_bytes)
         head = yield from self._executions.head(execution_id)
         state = yield from self._executions.state_at(execution_id, head.revision if at is None else at)
@@ -110,7 +113,7 @@ class Copies:
         entries["status"] = {ONLY: msgspec.Raw(b'"PENDING"')}
         entries["identity"] = {ONLY: msgspec.Raw(encode_record(identity))}
         try:
-            # What has a workflow and its input goes on by itself; what was driven by hand still is.
+            # A run with a workflow and its input continues by itself; an execution that was driven by hand still is.
             is_runnable = identity.workflow_id != MANUAL and bool(state.sections["trigger"])
             if is_runnable and identity.workspace_id != DEFAULT_WORKSPACE:  # it takes a slot, like one that is started
                 identity = msgspec.structs.replace(identity, item_id=self._new_id())
@@ -127,18 +130,18 @@ class Copies:
             raise AlreadyExists(f"execution {new_id!r} exists already; choose another id for the fork") from None
 
     def diff(self, execution_id: str, a: int, b: int) -> Operation[list[Change]]:
-        """What differs between two revisions."""
+        """Return the differences between two revisions."""
         before = yield from self._executions.state_at(execution_id, a)
         after = yield from self._executions.state_at(execution_id, b)
         return difference(ExecutionState(before), ExecutionState(after))
 
     def archive(self, execution_id: str, to: Path, through: int | None) -> Operation[int]:
-        """Move the receipts up to a revision into a proof file, leaving a snapshot; the chain verifies from there on."""
+        """Move the receipts up to a revision into a proof file, and leave a snapshot. The chain verifies from there on."""
         head = yield from self._executions.head(execution_id)
         upto = head.revision if through is None else through
         state = yield from self._executions.state_at(execution_id, upto)
         if upto == head.base_revision:
-            return 0  # archived up to here already: there is nothing to prove
+            return 0  # already archived up to here: there is nothing to prove
         if to.exists():
             raise InvalidInput(f"{str(to)!r} exists already; name a new file")
         yield from read(lambda: _write_file(to, self._executions.proof(head, upto)))
@@ -147,7 +150,7 @@ class Copies:
 
 
 def _forked(identity: Metadata, new_id: str, clock: Clock) -> Metadata:
-    """Who a fork is: its original's own in all, but nobody's child, from no queue, and with all its time before it."""
+    """Return the identity of a fork: the original's, but without a parent or a queue item, and with its whole time left."""
     started_at, deadline_ms = clock.now(), identity.deadline_ms
     if deadline_ms is not None:
         deadline_ms += round((started_at - identity.started_at).total_seconds() * 1000)

@@ -1,7 +1,4 @@
-"""States of executions that this process has at hand, so that a commit need not load one again.
-
-Operations on executions: create, begin, commit, load. Written once, driven by both faces.
-"""
+"""Operations on executions: create, begin, commit, load. Cached states save loading an execution before each commit."""
 
 from __future__ import annotations
 
@@ -52,7 +49,7 @@ __all__ = [
 
 
 class CachedExecution:
-    """An execution's state in this process. The lock guards it while it is read or brought up to a commit."""
+    """An execution's state in this process. The lock guards reads and the application of a commit."""
 
     __slots__ = ("execution_id", "lock", "state", "weighed", "workspace_id")
 
@@ -60,12 +57,15 @@ class CachedExecution:
         self.execution_id, self.workspace_id, self.state = execution_id, workspace_id, state
         self.lock = threading.RLock()
         self.weighed = 0
-        """What it was last counted as, in bytes."""
+        """The size that the cache last counted, in bytes."""
 
 
 class ExecutionCache:
-    """The states used last, up to a number and a size; fewer of executions that are over, since hardly anybody comes back to those.
-    What it holds may be behind the store; users of it compare heads."""
+    """An LRU cache of states, bounded by number and by bytes.
+
+    Few ended executions are kept, since hardly anybody uses them again. A cached state may be behind the store; its users compare
+    heads.
+    """
 
     def __init__(self, *, most: int = 10_000, most_bytes: int = 256 * 1024 * 1024, most_over: int = 1_000) -> None:
         self._most, self._most_bytes, self._most_over = most, most_bytes, most_over
@@ -75,18 +75,18 @@ class ExecutionCache:
         self._bytes = 0
 
     def get(self, execution_id: str) -> CachedExecution | None:
-        """The state at hand, if any."""
+        """Return the cached state, if any."""
         with self._lock:
             live = self._states.get(execution_id)
             if live is not None:
                 self._states.move_to_end(execution_id)
-                # A state grows with its commits; what it weighs is looked up whenever it is used.
+                # A state grows with its commits, so its size is counted again at each use.
                 self._bytes += live.state.size - live.weighed
                 live.weighed = live.state.size
             return live
 
     def put(self, live: CachedExecution) -> CachedExecution:
-        """Keep a state; if another thread was first with the same revision, its object is the one to use."""
+        """Cache a state, and return it. If another thread has cached the same revision, return that object."""
         with self._lock:
             known = self._states.get(live.execution_id)
             if known is not None and known.state.receipt == live.state.receipt:
@@ -100,14 +100,14 @@ class ExecutionCache:
             return live
 
     def retire(self, execution_id: str) -> None:
-        """An execution is over: its state is at hand until so many others are over."""
+        """Note that an execution has ended: its state stays until enough others have ended."""
         with self._lock:
             self._over.append(execution_id)
             if len(self._over) > self._most_over:
                 self._forget(self._over.popleft())
 
     def forget(self, execution_id: str) -> None:
-        """Drop a state that may not match the store."""
+        """Remove a state that may not match the store."""
         with self._lock:
             self._forget(execution_id)
 
@@ -122,43 +122,45 @@ MANUAL = "manual"
 
 
 class CommitTerms(msgspec.Struct, frozen=True):
-    """On what terms a transaction commits."""
+    """The terms of a commit: its id, fence, guards, and what lands beside its batch."""
 
     commit_id: str | None = None
-    """An id of the caller's own, so that a retry lands once."""
+    """The caller's own commit id, so that a retry lands once."""
     fence: int | None = None
-    """The fence of the execution's lease, if the writer has one."""
+    """The fence of the execution's lease, if the writer has a lease."""
     guards: tuple[LockGuard, ...] = ()
     """Locks that the writer must still hold."""
     rest: Rest | None = None
-    """What becomes of the lease with this commit."""
+    """Whether and until when the execution rests with this commit."""
     nudges: tuple[str, ...] = ()
-    """Executions that should be looked at because of it."""
+    """Executions to nudge with this commit."""
     mark: ItemMark | None = None
-    """What becomes of the queue item that the execution came from; its end needs no saying."""
+    """The new status of the execution's queue item; its end follows from the execution's and need not be given."""
+    is_counted: bool = False
+    """Whether a user wrote every change of the commit, so that a fault is told with its number."""
 
 
 _FREE = CommitTerms()
 _ENDING = CommitTerms(rest=Rest(is_final=True))
 
 _MOST_CONFLICTS = 20
-"""How often an end that somebody outran is tried: whoever is always second has met a loop."""
+"""How often to retry an end that other commits came before. A writer that always loses the race has met a loop."""
 
 
 class OpenTransaction:
-    """Where a transaction stands: an execution's state at hand, and the revision its commit must follow."""
+    """An open transaction: a cached state, and the revision that its commit must follow."""
 
     __slots__ = ("commit_id", "live", "may_have_landed", "revision", "terms")
 
     def __init__(self, live: CachedExecution, terms: CommitTerms, new_id: NewId) -> None:
         self.live, self.revision, self.terms = live, live.state.revision, terms
         self.may_have_landed = terms.commit_id is not None
-        """Whether a commit of this id may be stored: its user named it, perhaps for a retry, or it was tried."""
+        """Whether a commit with this id may be stored: its user chose the id, perhaps for a retry, or it was tried."""
         self.commit_id = terms.commit_id or new_commit_id(self.revision + 1, new_id())
 
 
 class Executions(History):
-    """Makes executions and commits to them, from states at hand."""
+    """Creates executions and commits to them, from cached states."""
 
     def __init__(self, store: Store, clock: Clock, limits: Limits, new_id: NewId, signing_key: bytes | None) -> None:
         super().__init__(store, limits, signing_key)
@@ -175,7 +177,7 @@ class Executions(History):
         version: int = 1,
         commit_id: str | None = None,
     ) -> Operation[Receipt]:
-        """Make an execution whose state is driven by hand."""
+        """Create an execution whose state is driven by hand."""
         check_id(execution_id, "execution_id", self.limits.key_bytes)
         if commit_id is not None:
             check_key(commit_id, "commit_id")
@@ -189,23 +191,23 @@ class Executions(History):
     def begin_history(
         self, identity: Metadata, batch: Sequence[Planned], creation: Creation | None = None, commit_id: str | None = None
     ) -> Operation[Receipt]:
-        """Make an execution by its first commit."""
+        """Create an execution by its first commit."""
         live = CachedExecution(identity.execution_id, identity.workspace_id, State())
         session = OpenTransaction(live, CommitTerms(commit_id), self._new_id)
         creation = creation or Creation(identity.workflow_id, identity.version, identity.parent_id)
         receipt = yield from self.commit(session, batch, creation)
         data = live.state.sections["identity"].get(ONLY)
-        if data is not None:  # else it was there before
+        if data is not None:  # else it existed before
             live.state.name(data, identity)
             self._live.put(live)
         return receipt
 
     def keep(self, live: CachedExecution) -> None:
-        """Have the state of an execution that was just made at hand."""
+        """Cache the state of an execution that was just created."""
         self._live.put(live)
 
     def at_hand(self, execution_id: str) -> CachedExecution | None:
-        """The state at hand of an execution, which may be behind the store: for a writer whose fence guards it."""
+        """Return the cached state of an execution, which may be behind the store. For a writer with a fence."""
         return self._live.get(execution_id)
 
     def begin(self, execution_id: str, terms: CommitTerms = _FREE) -> Operation[OpenTransaction]:
@@ -220,7 +222,7 @@ class Executions(History):
         return OpenTransaction(live, terms, self._new_id)
 
     def guess(self, execution_id: str, terms: CommitTerms) -> OpenTransaction | None:
-        """A session on the state at hand, which may be behind the store: for a commit whose caller has seen nothing of it."""
+        """Return a transaction on the cached state, which may be behind the store. For a commit whose caller has read nothing."""
         if terms.commit_id is not None or terms.fence is not None:
             return None
         live = self._live.get(execution_id)
@@ -233,13 +235,13 @@ class Executions(History):
         creation: Creation | None = None,
         opening: Opening | None = None,
     ) -> Operation[Receipt]:
-        """Validate, persist, apply: the whole batch or none of it. The receipt is the proof."""
+        """Validate, persist and apply a batch, whole or not at all. Return the receipt."""
         live = session.live
         fault("commit.buffered")
         try:
             draft, commit, header = self._prepare(session, batch, creation, opening)
         except (Conflict, ValidationFailed):
-            # A retry finds its own first try in the state: a step that is recorded, a revision that is taken.
+            # A retry meets its own first try in the state: a step that is recorded, a revision that is taken.
             landed = (yield from self.receipt(live.execution_id, session.commit_id)) if session.may_have_landed else None
             if landed is None:
                 raise
@@ -260,16 +262,16 @@ class Executions(History):
             if draft.status is not None and draft.status in FINAL and self.endings.is_watched(live.execution_id):
                 self.endings.tell(live.execution_id, Completion(draft.status, draft.get("result", ONLY)))
         except Conflict:
-            raise  # nothing landed, and the state at hand is what it was
+            raise  # nothing landed, and the cached state is unchanged
         except BaseException:
-            # Whether it landed is for the store to say; what is at hand may be behind it now, or half-way to it.
+            # Only the store knows whether it landed. The cached state may be behind it now, or half-applied.
             self._live.forget(live.execution_id)
             raise
         fault("commit.applied")
         return Receipt.of(header, commit.digest, commit.body)
 
     def _settle(self, live: CachedExecution, draft: Draft, commit: Commit) -> None:
-        """Bring the state at hand up to a commit that is stored."""
+        """Apply a stored commit to the cached state."""
         if commit.kind is CommitKind.RUN:
             return  # created and ended at once: no cache has this state, and nothing follows it
         with live.lock:
@@ -281,14 +283,14 @@ class Executions(History):
     def _prepare(
         self, session: OpenTransaction, batch: Sequence[Planned], creation: Creation | None, opening: Opening | None
     ) -> tuple[Draft, Commit, ReceiptHeader]:
-        """What a batch comes to, the commit that says so, and its receipt's header; every fault of it is raised here."""
+        """Plan a batch; return the draft, the commit and the receipt's header. Raise every fault of the batch."""
         live, terms = session.live, session.terms
         with live.lock:
             fault("commit.validating")
             if live.state.revision != session.revision:
                 raise _moved_on(session)
-            draft = plan(live.state, batch, self.limits, opening)
-            if live.state.revision != session.revision:  # a function of the batch has committed something itself
+            draft = plan(live.state, batch, self.limits, opening, is_counted=terms.is_counted)
+            if live.state.revision != session.revision:  # a function of the batch has itself committed
                 raise _moved_on(session)
             commit, header = build_commit(
                 draft,
@@ -308,7 +310,7 @@ class Executions(History):
         return draft, commit, header
 
     def newest(self, execution_id: str) -> Operation[CachedExecution]:
-        """The newest state of an execution, from what is at hand and what the store has beyond it."""
+        """Return the newest state of an execution: the cached one, caught up with the store."""
         check_id(execution_id, "execution_id", self.limits.key_bytes)
         live = self._live.get(execution_id)
         if live is not None:
@@ -321,14 +323,17 @@ class Executions(History):
         return self._live.put(CachedExecution(execution_id, loaded.head.workspace_id, state))
 
     def _check_signature(self, head: Head, state: State) -> None:
-        """A chain that was rewritten must not be built on: the next commit would sign it. Unsigned history is taken as it is."""
+        """Raise ``Corrupted`` if the head's signature does not match.
+
+        The next commit would sign a rewritten chain. Unsigned history is accepted.
+        """
         if self._key is None or head.signature is None:
             return
         if head.signature != sign_head(self._key, head.execution_id, head.revision, head.digest, state.digest):
             raise Corrupted(f"execution {head.execution_id!r} is quarantined: its head's signature does not match the key")
 
     def _catch_up(self, live: CachedExecution) -> Operation[bool]:
-        """Ask the store for what is newer than the state at hand; False if the state cannot be brought up to it."""
+        """Load what the store has beyond a cached state; return False if the state cannot be caught up."""
         execution_id = live.execution_id
         digest = yield ReadHead(self._store, execution_id)
         if digest is None:
@@ -342,7 +347,7 @@ class Executions(History):
         return loaded is not None and _catch_up(live, loaded, behind)
 
     def load(self, execution_id: str, at: int | None = None) -> Operation[ExecutionState]:
-        """The state of an execution now, or at a revision."""
+        """Return the state of an execution, now or at a revision."""
         if at is not None:
             return ExecutionState((yield from self.state_at(execution_id, at)))
         live = yield from self.newest(execution_id)
@@ -350,7 +355,7 @@ class Executions(History):
             return ExecutionState(live.state)
 
     def end_waiting(self, execution_id: str) -> Operation[bool]:
-        """End an execution that waits for its item's turn as CANCELLED, and the item with it; False if it does not wait for one."""
+        """End an execution that waits for its queue item as CANCELLED, with the item. Return False if it does not wait."""
         for attempt in range(_MOST_CONFLICTS):
             live = yield from self.newest(execution_id)
             with live.lock:
@@ -367,10 +372,10 @@ class Executions(History):
         return False
 
     def delete(self, execution_id: str) -> Operation[None]:
-        """Delete an execution with its history. Its id is never used again."""
+        """Delete an execution with its history. Its id is never reused."""
         head = yield from self.head(execution_id)
         if head.status == Status.PENDING:
-            # What cannot be read can be deleted all the same; its item then has a turn for nothing.
+            # An execution that cannot be read can be deleted all the same; its item then finds nothing to start.
             with suppress(Corrupted):
                 yield from self.end_waiting(execution_id)
         try:
@@ -380,7 +385,7 @@ class Executions(History):
 
 
 def _catch_up(live: CachedExecution, loaded: Loaded, behind: int) -> bool:
-    """Bring a state at hand up to the store; False if it cannot be reached from there."""
+    """Apply loaded commits to a cached state; return False if they do not follow it."""
     with live.lock:
         if live.state.revision != behind:
             return live.state.receipt == loaded.head.digest

@@ -1,4 +1,4 @@
-"""What is on record of executions: summaries, heads, receipts, states at a revision, proofs. It only reads."""
+"""History: summaries, heads, receipts, states at a revision, and proofs. Reads only."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = ["ExecutionSummary", "History", "no_execution"]
 
 _PAGE = 1_000
 
-# No execution gets there, and a database can still compare with it.
+# No execution reaches this revision, and a database can still compare with it.
 _NEVER = 2**31
 
 
 class ExecutionSummary(msgspec.Struct, frozen=True):
-    """An execution as a list shows it."""
+    """An execution in a list."""
 
     execution_id: str
     workspace_id: str
@@ -45,7 +45,7 @@ class ExecutionSummary(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, head: Head) -> ExecutionSummary:
-        """The summary of an execution's row."""
+        """Return the summary of an execution's row."""
         return cls(
             head.execution_id,
             head.workspace_id,
@@ -60,7 +60,7 @@ class ExecutionSummary(msgspec.Struct, frozen=True):
 
 
 class History:
-    """Reads what one store has on record."""
+    """Reads the history of one store."""
 
     def __init__(self, store: Store, limits: Limits, signing_key: bytes | None) -> None:
         self._store, self.limits, self._key = store, limits, signing_key
@@ -80,12 +80,12 @@ class History:
         state = rebuild(loaded, at=at)
         if loaded.snapshot is not None:
             beside = yield from self._load(execution_id, at + 1, since=at - 1)
-            _check_retained(beside.head, at)  # archiving may have come between
+            _check_retained(beside.head, at)  # archiving may have come in between
             check_vouched(state, beside)
         return state
 
     def head(self, execution_id: str) -> Operation[Head]:
-        """The execution's row."""
+        """Return the execution's row. Raise ``NotFound`` if there is none."""
         check_id(execution_id, "execution_id", self.limits.key_bytes)
         head = yield from read(lambda: self._store.head(execution_id))
         if head is None:
@@ -93,7 +93,7 @@ class History:
         return head
 
     def find(self, query: ExecutionQuery) -> Operation[list[Head]]:
-        """Executions that match, newest first."""
+        """Return the executions that match, newest first."""
         return (yield from read(lambda: self._store.find(query)))
 
     def summaries(
@@ -141,11 +141,11 @@ class History:
         return (yield from read(lambda: self._store.item(item_id)))
 
     def scan(self, scope: str) -> Operation[list[tuple[str, StoredEntry]]]:
-        """What a scope of state holds."""
+        """Return the live entries of a scope."""
         return (yield from read(lambda: self._store.scan(scope)))
 
     def receipts(self, execution_id: str, after: int, limit: int | None) -> Operation[list[Receipt]]:
-        """The receipts after a revision, in order."""
+        """Return the receipts after a revision, in order."""
         if type(after) is not int or not (limit is None or (type(limit) is int and limit >= 0)):
             raise InvalidInput(f"after and limit are whole numbers, limit not below 0, not {after!r} and {limit!r}")
         after = min(max(after, -1), _NEVER)
@@ -154,7 +154,7 @@ class History:
         return read_receipts(execution_id, ((row.header, row.body) for row in rows))
 
     def receipt(self, execution_id: str, commit_id: str) -> Operation[Receipt | None]:
-        """The receipt of a commit id, or None if it did not land: how a lost reply is resolved."""
+        """Return the receipt of a commit id, or None if the commit did not land: this resolves a lost reply."""
         check_id(execution_id, "execution_id", self.limits.key_bytes)
         check_key(commit_id, "commit_id")
         row = yield from read(lambda: self._store.commit_of(execution_id, commit_id))
@@ -164,7 +164,10 @@ class History:
         return None
 
     def check_not_archived(self, execution_id: str, commit_id: str) -> Operation[None]:
-        """Once it is archived nothing is left of an id of ours. It says its revision, so at least a wrong answer is not given."""
+        """Raise an error for one of our own commit ids that was archived.
+
+        Nothing is left of it, but the id has its revision, so at least no wrong answer is given.
+        """
         revision = revision_in(commit_id)
         head = None if revision is None else (yield from read(lambda: self._store.head(execution_id)))
         if revision is not None and head is not None and revision <= head.base_revision:
@@ -186,14 +189,14 @@ class History:
             left = None if left is None else left - len(rows)
 
     def verify(self, execution_id: str, anchors: Iterable[Receipt] = ()) -> Operation[Verification]:
-        """Walk the whole chain of receipts and check everything about it."""
+        """Verify the whole chain of receipts."""
         kept = list(anchors) if isinstance(anchors, Iterable) else None
         if kept is None or not all(isinstance(anchor, Receipt) for anchor in kept):
             raise InvalidInput("anchors are receipts of the execution that you kept; give a list of them")
         check_id(execution_id, "execution_id", self.limits.key_bytes)
         try:
             return (yield from read(lambda: self._verify(execution_id, kept)))
-        except Corrupted as error:  # a store may find rows that it cannot even give
+        except Corrupted as error:  # a store may find rows that it cannot return
             return Verification(ok=False, problems=(error.message,))
 
     def _verify(self, execution_id: str, anchors: list[Receipt]) -> Verification:
@@ -203,14 +206,14 @@ class History:
         rows = (row for row in self._pages(execution_id, head.base_revision) if row.revision <= head.revision)
         base, snapshots = self._store.base(execution_id), self._snapshots(head)
         result = verify(head, base, rows, key=self._key, anchors=anchors, snapshots=snapshots)
-        # Archiving moves the start of the chain; a walk that it overtook is walked again.
+        # Archiving moves the start of the chain; verify again after an archiving that came during a verification.
         now = self._store.head(execution_id)
         if not result.ok and now is not None and now.base_revision != head.base_revision:
             return self._verify(execution_id, anchors)
         return result
 
     def _snapshots(self, head: Head) -> Iterator[StoredSnapshot]:
-        """Those after the base, newest first: loading the revision before one starts from the next older one."""
+        """Return the snapshots after the base, newest first: loading the revision before one starts from the next older one."""
         at = head.revision
         while (loaded := self._store.load(head.execution_id, at)) is not None:
             stored = loaded.snapshot
@@ -220,7 +223,7 @@ class History:
             at = stored.revision - 1
 
     def export(self, execution_id: str) -> Operation[bytes]:
-        """One execution's proof as a file's bytes, to be verified offline by ``stepwell.verify_proof``."""
+        """Return one execution's proof as the bytes of a file, to be verified offline by ``stepwell.verify_proof``."""
         head = yield from self.head(execution_id)
         return (yield from read(lambda: self.proof(head, head.revision)))
 
@@ -236,5 +239,5 @@ def _check_retained(head: Head, at: int) -> None:
 
 
 def no_execution(execution_id: str) -> NotFound:
-    """There is no such execution, as users are told."""
+    """Return the ``NotFound`` for an execution id."""
     return NotFound(f"there is no execution {execution_id!r} in this store; check the id and the URL")

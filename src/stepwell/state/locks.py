@@ -50,8 +50,8 @@ class HeldLock:
     held.
     """
 
-    def __init__(self, label: str, lease: Lease, seconds: float) -> None:
-        self.label, self.seconds = label, seconds
+    def __init__(self, label: str, lease: Lease, seconds: float, kind: str = "lock") -> None:
+        self.label, self.seconds, self.kind = label, seconds, kind
         self._lease = lease
         self._is_lost = False
 
@@ -86,7 +86,7 @@ class HeldLock:
     def check(self) -> None:
         """Raise ``LeaseLost`` if this process knows that the hold has ended."""
         if self._is_lost:
-            raise LeaseLost(f"lock {self.label!r} expired before it was given back", fence=self.fence)
+            raise LeaseLost(f"{self.kind} {self.label!r} expired before it was given back", fence=self.fence)
 
     def lose(self) -> None:
         """Mark the hold as ended."""
@@ -158,7 +158,7 @@ class LockRenewal:
             outcome = self._group.write(Renew(held.name, held.holder, held.fence, held.seconds))
         except Exception as error:  # noqa: BLE001 - one failed renewal must not end those of all other locks
             # The store is unavailable. The lease may still hold, so the renewal is tried again soon.
-            log.warning("lock %r could not be renewed: %s", held.label, error)
+            log.warning("%s %r could not be renewed: %s", held.kind, held.label, error)
             outcome, again = None, held.seconds / (4 * _RENEWALS_PER_LEASE)
         else:
             again = held.seconds / _RENEWALS_PER_LEASE
@@ -168,7 +168,7 @@ class LockRenewal:
             if isinstance(outcome, LeaseLost):
                 del self._due[held]
                 held.lose()
-                log.warning("lock %r was lost while it was held; what is written under it is refused", held.label)
+                log.warning("%s %r was lost while it was held; what is written under it is refused", held.kind, held.label)
             else:
                 self._due[held] = monotonic() + again
 
@@ -186,9 +186,10 @@ class LockOperations:
         if isinstance(outcome, LockHeld) and request.timeout > 0:
             outcome = yield from self._wait_for(unit, request.timeout)
         if isinstance(outcome, LockHeld):
-            advice = "try again later, or give a timeout to wait for it"
-            raise LockHeld(f"lock {request.label!r} is held by another; {advice}", until_ms=outcome.until_ms)
-        held = HeldLock(request.label, _lease_in(outcome), request.seconds)
+            waited = f"was held by another for {request.timeout:g} s" if request.timeout else "is held by another"
+            advice = "try again later" if request.timeout else request.advice
+            raise LockHeld(f"{request.kind} {request.label!r} {waited}; {advice}", until_ms=outcome.until_ms)
+        held = HeldLock(request.label, _lease_in(outcome), request.seconds, request.kind)
         if request.renew:
             self._renewal.add(held)
         return held
@@ -224,7 +225,7 @@ class LockOperations:
         outcome = yield from write(Unlock(held.name, held.holder, held.fence, at_least_seconds))
         if isinstance(outcome, LeaseLost):
             held.lose()
-            log.warning("lock %r had expired before it was given back; another holder may have had it", held.label)
+            log.warning("%s %r had expired before it was given back; another holder may have had it", held.kind, held.label)
             return False
         if isinstance(outcome, StepwellError):
             raise outcome
@@ -249,14 +250,17 @@ class LockRequest(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     seconds: float
     timeout: float
+    kind: str = "lock"
+    """What the label names: a lock, a conversation or a job."""
+    advice: str = "try again later, or give a timeout to wait for it"
     renew: bool = True
     at_least_seconds: float = 0
 
 
-def lock_request(name: str, label: str, seconds: Span, timeout: Span | None) -> LockRequest:
+def lock_request(name: str, label: str, seconds: Span, timeout: Span | None, kind: str = "lock") -> LockRequest:
     """Return the request for a lock that is renewed while it is held; ``timeout`` 0 fails at once, None waits without a limit."""
     waits = waited_seconds(timeout, "timeout")
-    return LockRequest(name=name, label=label, seconds=held_seconds(seconds, "seconds"), timeout=waits)
+    return LockRequest(name=name, label=label, seconds=held_seconds(seconds, "seconds"), timeout=waits, kind=kind)
 
 
 def schedule_request(name: str, label: str, at_most: Span, at_least: Span) -> LockRequest:
@@ -264,7 +268,16 @@ def schedule_request(name: str, label: str, at_most: Span, at_least: Span) -> Lo
     most, least = held_seconds(at_most, "at_most"), waited_seconds(at_least, "at_least")
     if least > most:
         raise InvalidInput(f"at_least ({least:g} s) is longer than at_most ({most:g} s)")
-    return LockRequest(name=name, label=label, seconds=most, timeout=0, renew=False, at_least_seconds=least)
+    return LockRequest(
+        name=name,
+        label=label,
+        seconds=most,
+        timeout=0,
+        kind="scheduled lock",
+        advice="another node does the job, or has done it",
+        renew=False,
+        at_least_seconds=least,
+    )
 
 
 class LockHandle:
@@ -294,7 +307,7 @@ class LockHandle:
         try:
             yield from self._release(who)
         except (CommitUnknown, StoreUnavailable) as error:
-            log.warning("lock %r could not be given back, so it ends by itself: %s", self._request.label, error)
+            log.warning("%s %r could not be given back, so it ends by itself: %s", self._request.kind, self._request.label, error)
 
     def _take(self, who: object) -> HeldLock | None:
         """Remove and return the newest hold of this caller; for a caller without one, that of another caller."""

@@ -12,7 +12,7 @@ import msgspec
 from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.duration import Span, waited_seconds
-from stepwell.errors import InvalidInput
+from stepwell.errors import InvalidInput, Problem, ValidationFailed
 from stepwell.model.commit import LockGuard, StateBatch, Sweep, Written
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
@@ -31,6 +31,7 @@ from stepwell.model.scoped_operations import (
     StoredEntry,
     Touch,
 )
+from stepwell.model.validation import refusal
 from stepwell.model.value import Value, canonical, decode, from_value
 from stepwell.pipeline.notifications import Notifications, Subscription
 from stepwell.pipeline.operations import Operation, read, wait, write_or_raise
@@ -155,7 +156,15 @@ class ScopeOperations:
     def set_many(self, values: Mapping[str, Value], ttl: Span | None, sliding: bool) -> Operation[None]:
         if not isinstance(values, Mapping):
             raise InvalidInput(f"set_many takes a dict of keys and values, not {type(values).__name__}")
-        ops = [self._set(key, value, ttl, sliding) for key, value in values.items()]
+        ops: list[StateOp] = []
+        problems: list[Problem] = []
+        for key, value in values.items():
+            try:
+                ops.append(self._set(key, value, ttl, sliding))
+            except ValidationFailed as error:
+                problems += error.errors
+        if problems:
+            raise refusal(list(dict.fromkeys(problems)))  # what is wrong with the TTL is told once
         answers = (yield from self._shared.write(*ops)) if ops else ()
         for key, answer in zip(values, answers, strict=False):
             self._see(key, _revision(answer))

@@ -1,7 +1,7 @@
-"""The buffer of a transaction: what users call to change an execution, and the mutations it comes to.
+"""The buffer of a transaction: collects the changes of an execution as mutations.
 
-Values are taken as they are at the call, in O(1) of the state; nothing is visible outside. What is wrong with an argument is kept
-too and reported at the commit together with every other fault of the batch.
+Values are copied at the call, in O(1) of the state; nothing is visible outside. A fault in an argument is kept, too, and reported
+at the commit together with all other faults of the batch.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Raw = msgspec.Raw
 
 
 class HasScope(Protocol):
-    """Anything that stands for a scope of state."""
+    """An object that has a scope of state."""
 
     @property
     def scope(self) -> Scope:
@@ -101,7 +101,8 @@ class Buffer:
 
             tx.update_context(lambda context: {**context, "paid": True})
         """
-        self._batch.append(Computed("update_context", PatchContext, lambda draft: self._context_patch(draft, change)))
+        advice = "use set_context to replace it by a dict"
+        self._add_later(change, advice, Computed("update_context", PatchContext, lambda draft: self._context_patch(draft, change)))
 
     def set_variable(self, name: str, value: Value) -> None:
         """Set a variable; the last write wins."""
@@ -119,7 +120,7 @@ class Buffer:
 
     def record_step(self, step: StepOutput) -> None:
         """Record a step's output under its ``node_name``, once. Refused at the commit with ``AlreadyRecorded`` if there is one."""
-        # Not by _add: this is what most transactions do, and a function within a function costs them a microsecond.
+        # Not through _add: most transactions do only this, and a function inside a function costs a microsecond.
         try:
             self._batch.append(RecordStep(step.node_name, Raw(encode_step(step, self._limits))))
         except (ValidationFailed, AttributeError) as error:
@@ -127,7 +128,7 @@ class Buffer:
 
     def set_loop_context(self, loop: LoopContext) -> None:
         """Replace the position of a loop."""
-        self._add("set_loop", lambda: SetLoop(loop_id=loop.loop_id, loop=Raw(encode_loop(loop, self._limits))))
+        self._add("set_loop_context", lambda: SetLoop(loop_id=loop.loop_id, loop=Raw(encode_loop(loop, self._limits))))
 
     def add_token(self, token_id: str, *, node: str, scope: str = "root", value: Value = None) -> None:
         """Add a control-flow token.
@@ -152,9 +153,9 @@ class Buffer:
 
         Refused if the token does not exist or is cancelled.
         """
-        self._batch.append(
-            Computed("update_token", UpdateToken, lambda draft: self._token_update(draft, token_id, change), token_id)
-        )
+        advice = "such as lambda token: {'node': 'paid'}"
+        make = Computed("update_token", UpdateToken, lambda draft: self._token_update(draft, token_id, change), token_id)
+        self._add_later(change, advice, make)
 
     def enter_scope(self, scope_id: str, parent: str = "root") -> None:
         """Open a cancel scope inside another. Refused if the id exists, or the parent does not exist or is cancelled."""
@@ -214,21 +215,30 @@ class Buffer:
             if isinstance(item, WriteState):
                 ops.append(item.op)
             elif isinstance(item, _Fault):
-                problems += [Problem(each.code, each.message, f"operation {number}") for each in item.error.errors]
+                where = f"change {number} ({item.__name__})"
+                problems += [Problem(each.code, each.message, where) for each in item.error.errors]
         if problems:
             raise refusal(problems)
         return ops
 
     def write_state(self, make: Callable[[], StateOp]) -> None:
         """Add an operation on scoped state."""
-        self._add("write_state", lambda: WriteState(make()))
+        self._add("state", lambda: WriteState(make()))
 
     def _add(self, name: str, make: Callable[[], Mutation]) -> None:
-        """Take the mutation now; a fault in its arguments waits for the commit, to be reported with all others."""
+        """Add a mutation. A fault in its arguments is kept and raised at the commit, with all others."""
         try:
             self._batch.append(make())
         except (ValidationFailed, AttributeError) as error:
             self._refuse(name, error)
+
+    def _add_later(self, change: object, advice: str, computed: Computed) -> None:
+        """Take a change that a user's function makes at the commit."""
+        name = computed.__name__
+        if callable(change):
+            self._batch.append(computed)
+        else:
+            self._refuse(name, InvalidInput(f"{name} takes a function of what is there, not {type(change).__name__}; {advice}"))
 
     def _refuse(self, name: str, error: ValidationFailed | AttributeError) -> None:
         is_known = isinstance(error, ValidationFailed)

@@ -81,4 +81,4 @@ def test_plain_code_gets_its_signals_too():
 def test_failure_of_the_run_is_its_result():
     rehearsal = rehearse(told, "go")
     assert rehearsal.status == "FAILED"
-    assert "did not come in time" in str(rehearsal.result)
+    assert "did not come within" in str(rehearsal.result)

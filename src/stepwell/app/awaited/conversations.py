@@ -17,6 +17,7 @@ from stepwell.state.conversations import (
     ConversationSummary,
     Turn,
     TurnResult,
+    check_called,
     check_runnable,
 )
 from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, LockOperations, lock_request
@@ -92,7 +93,7 @@ class AsyncConversations:
         Acquiring raises ``LockHeld`` if another holder had the lock during the whole ``timeout``.
         """
         name = conversation_lock(conversation_id, self._do.workspace)
-        return AsyncLock(self._locks, lock_request(name, conversation_id, seconds, timeout), self._driver)
+        return AsyncLock(self._locks, lock_request(name, conversation_id, seconds, timeout, "conversation"), self._driver)
 
     async def turn(
         self,
@@ -113,7 +114,8 @@ class AsyncConversations:
         - ``user``: the user in whose list (``of_user``) the conversation appears.
         - ``seconds``, ``timeout``: as for ``lock``.
 
-        Raise ``LockHeld``, ``LeaseLost``, and ``Conflict`` if another caller changed the conversation without the lock.
+        Raise ``LockHeld``, ``LeaseLost``, ``Conflict`` if another caller changed the conversation without the lock, and
+        ``InvalidInput`` inside a turn of the same conversation, which would wait for itself.
 
         Example:
 
@@ -124,7 +126,14 @@ class AsyncConversations:
             assert result.reply == "HELLO"
         """
         check_runnable(run)
-        async with self.lock(conversation_id, seconds=seconds, timeout=timeout) as held:
+        lock = self.lock(conversation_id, seconds=seconds, timeout=timeout)
+        with self._do.only_turn(conversation_id):
+            return await self._take_turn(lock, conversation_id, run, message, user)
+
+    async def _take_turn(
+        self, lock: AsyncLock, conversation_id: str, run: AsyncTurnFunction, message: Value, user: str | None
+    ) -> TurnResult:
+        async with lock as held:
             opened = await self._driver.run(self._do.open_turn(conversation_id, user, message))
-            answer = await run(copy.deepcopy(opened.state), message)
+            answer = await check_called(run(copy.deepcopy(opened.state), message), AsyncTurnFunction)
             return await self._driver.run(self._do.close_turn(opened, held, message, answer))

@@ -375,7 +375,7 @@ class AsyncStepwell:
                 tx.set_variable("paid", True)
             print(tx.receipt.revision)
         """
-        terms = CommitTerms(commit_id, fence, guards_of(lock))
+        terms = CommitTerms(commit_id, fence, guards_of(lock), is_counted=True)
         return AsyncTransaction(self._parts.executions, execution_id, terms, self._parts.limits, self._driver)
 
     async def create(

@@ -18,6 +18,7 @@ from stepwell.state.conversations import (
     Turn,
     TurnFunction,
     TurnResult,
+    check_called,
     check_runnable,
 )
 from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, LockOperations, lock_request
@@ -93,7 +94,7 @@ class Conversations:
         Acquiring raises ``LockHeld`` if another holder had the lock during the whole ``timeout``.
         """
         name = conversation_lock(conversation_id, self._do.workspace)
-        return Lock(self._locks, lock_request(name, conversation_id, seconds, timeout), self._driver)
+        return Lock(self._locks, lock_request(name, conversation_id, seconds, timeout, "conversation"), self._driver)
 
     def turn(
         self,
@@ -114,7 +115,8 @@ class Conversations:
         - ``user``: the user in whose list (``of_user``) the conversation appears.
         - ``seconds``, ``timeout``: as for ``lock``.
 
-        Raise ``LockHeld``, ``LeaseLost``, and ``Conflict`` if another caller changed the conversation without the lock.
+        Raise ``LockHeld``, ``LeaseLost``, ``Conflict`` if another caller changed the conversation without the lock, and
+        ``InvalidInput`` inside a turn of the same conversation, which would wait for itself.
 
         Example:
 
@@ -125,7 +127,12 @@ class Conversations:
             assert result.reply == "HELLO"
         """
         check_runnable(run)
-        with self.lock(conversation_id, seconds=seconds, timeout=timeout) as held:
+        lock = self.lock(conversation_id, seconds=seconds, timeout=timeout)
+        with self._do.only_turn(conversation_id):
+            return self._take_turn(lock, conversation_id, run, message, user)
+
+    def _take_turn(self, lock: Lock, conversation_id: str, run: TurnFunction, message: Value, user: str | None) -> TurnResult:
+        with lock as held:
             opened = self._driver.run(self._do.open_turn(conversation_id, user, message))
-            answer = run(copy.deepcopy(opened.state), message)
+            answer = check_called(run(copy.deepcopy(opened.state), message), TurnFunction)
             return self._driver.run(self._do.close_turn(opened, held, message, answer))

@@ -376,7 +376,7 @@ class Stepwell:
                 tx.set_variable("paid", True)
             print(tx.receipt.revision)
         """
-        terms = CommitTerms(commit_id, fence, guards_of(lock))
+        terms = CommitTerms(commit_id, fence, guards_of(lock), is_counted=True)
         return Transaction(self._parts.executions, execution_id, terms, self._parts.limits, self._driver)
 
     def create(

@@ -17,7 +17,8 @@ from stepwell.flow.definition.node import Action, CancelScopeNode
 from stepwell.kernel.data_view import TemplateData, ending, loops_around, output_of
 from stepwell.kernel.protocol import Abandon, CancelChild, End, Trouble, trouble, trouble_of
 from stepwell.kernel.token import DO, LOOSE, NOT_UNDONE, ROOT, UNDO, LiveToken
-from stepwell.model.record import decode_token
+from stepwell.model.execution_state import ONLY
+from stepwell.model.record import decode_metadata, decode_token, overran
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical, decode, recode
 
@@ -296,10 +297,15 @@ def time_over(run: Interpreter, frame: LiveToken) -> None:
     if "ending" in frame.value:
         _undo_next(run, frame)
     elif frame is run.root:
-        leave(run, frame, "failed", trouble("ExecutionTimedOut", "the execution took longer than it may", "SW-405"))
+        identity = run.changes.get("identity", ONLY)
+        if run.deadline_ms is None or identity is None:
+            message = f"the run took longer than {run.plan.definition.timeout_seconds:g} s, its timeout_seconds"
+        else:
+            message = overran(decode_metadata(identity))
+        leave(run, frame, "failed", trouble("ExecutionTimedOut", message, "SW-405"))
     else:
         node = cast("CancelScopeNode", frame.place.node)
-        message = f"scope {frame.place.name!r} took longer than {node.timeout_seconds:g} s and was cancelled"
+        message = f"scope {frame.place.name!r} took longer than {node.timeout_seconds:g} s, its timeout_seconds, and was cancelled"
         leave(run, frame, "cancelled", trouble("TimeoutError", message))
 
 

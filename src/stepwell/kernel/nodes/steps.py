@@ -238,7 +238,7 @@ def time_is_up(run: Interpreter, token: LiveToken, field: str) -> None:
     child_id = token.value["child"]
     run.child_waits.pop(child_id, None)
     run.effects.append(CancelChild(child_id))
-    message = f"child execution {child_id!r} took longer than {node.timeout_seconds:g} s"
+    message = f"child execution {child_id!r} took longer than {node.timeout_seconds:g} s, the timeout_seconds of its node"
     step_failed(run, token, AttemptFailed(token.id, token.key, trouble("TimeoutError", message), ("TimeoutError",)))
 
 

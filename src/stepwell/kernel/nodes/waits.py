@@ -152,6 +152,10 @@ def chosen_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Tr
 # Timeouts.
 
 
+def _timeout_of(node: Signal | Deferred | Approval) -> str:
+    return f"{node.timeout_seconds or 0:g} s, its timeout_seconds"
+
+
 def wait_over(run: Interpreter, token: LiveToken) -> None:
     """Handle the timer of a wait."""
     match token.place.node:
@@ -162,11 +166,11 @@ def wait_over(run: Interpreter, token: LiveToken) -> None:
             if node.on_timeout == "continue":
                 run.record_and_go_on(token, b"null")
             else:
-                run.fail(token, _late(token, f"signal {node.signal!r} did not come in time"))
+                run.fail(token, _late(token, f"signal {node.signal!r} did not come within {_timeout_of(node)}"))
         case Deferred() as node:
             run.quiet(token)
             if node.on_timeout is None:
-                run.fail(token, _late(token, f"none of the signals {', '.join(node.branches)} came in time"))
+                run.fail(token, _late(token, f"none of the signals {', '.join(node.branches)} came within {_timeout_of(node)}"))
             else:
                 _choose(run, token, "on_timeout")
         case Approval() as node:
@@ -191,7 +195,7 @@ def _unanswered(run: Interpreter, token: LiveToken, node: Approval) -> None:
         run.changes.touch(token)
     else:
         assert run.root is not None  # noqa: S101 - it has begun
-        message = f"approval {token.place.name!r} was not answered in time"
+        message = f"approval {token.place.name!r} was not answered within {_timeout_of(node)}"
         leave(run, run.root, "cancelled", trouble("ExecutionCancelled", message, "SW-401"))
 
 

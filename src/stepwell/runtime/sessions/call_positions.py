@@ -18,30 +18,30 @@ __all__ = ["CallSequence", "CallTree", "OutsideSequence", "branch", "follow_task
 
 
 class CallTree:
-    """The branches of one workflow's code."""
+    """The branches of one workflow's code, as a tree."""
 
     def __init__(self, began: Callable[[str, str], None]) -> None:
         self.began = began
-        """Told the paths of a branch and of another that it starts."""
+        """Called with the paths of a branch and of the branch that it starts."""
         self.tasks: set[asyncio.Future[Any]] = set()
-        """The tasks that the code has started and that are not over."""
+        """Tasks that the code has started and that are not over."""
 
     def ended(self, task: asyncio.Future[Any]) -> None:
-        """A task is over. That it was unwound with the code is no failure to be logged, if the code does not wait for it."""
+        """Note that a task is over. asyncio logs no error for one that was unwound with the code."""
         self.tasks.discard(task)
-        # To ask for the exception is to have seen it: of any other one, that nobody has seen it is worth a line in the log.
+        # Asking for the exception marks it as seen. asyncio must still log any other exception that nobody has seen.
         if not task.cancelled() and _is_unwound(getattr(task, "_exception", None)):
             task.exception()
 
 
 def _is_unwound(error: BaseException | None) -> bool:
-    if isinstance(error, BaseExceptionGroup):  # of a task group
+    if isinstance(error, BaseExceptionGroup):  # in a task group
         return error.split(Unwinding)[1] is None  # pyright: ignore[reportUnknownMemberType] - whatever else is in it
     return isinstance(error, Unwinding)
 
 
 class CallSequence:
-    """One thread of a workflow's code."""
+    """The calls of one branch, numbered one by one."""
 
     __slots__ = ("_calls", "_children", "_family", "_names", "_undos", "path")
 
@@ -51,55 +51,57 @@ class CallSequence:
         self._names: dict[str, int] = {}
 
     def child(self) -> CallSequence:
-        """The branch of a task that this one starts now."""
+        """Return the branch of a task that this branch starts now."""
         path = self.upcoming_branch()
         self._children += 1
         self._family.began(self.path, path)
         return CallSequence(self._family, path)
 
     def follow(self, task: asyncio.Future[Any]) -> None:
-        """A task of this workflow's code has been started."""
+        """Note a task that this workflow's code has started."""
         self._family.tasks.add(task)
         task.add_done_callback(self._family.ended)
 
     def next_call(self, name: str) -> tuple[str, str]:
-        """The position of the next call, and the key that it is recorded under: its name, and a number from the second on."""
+        """Return the position of the next call, and its key: the call's name, with a number from the second call on."""
         self._calls += 1
         return f"{self.path}{self._calls}", self._key(name)
 
     def next_undo(self, name: str) -> tuple[str, str]:
-        """The same for a compensation. It has numbers of its own, since it is no call: at most it becomes one, at the end."""
+        """Return the same for a compensation. It has numbers of its own: it becomes a call only at the end, if at all."""
         self._undos += 1
         return f"{self.path}u{self._undos}", self._key(f"undo:{name}")
 
     def _key(self, name: str) -> str:
         count = self._names[name] = self._names.get(name, 0) + 1
-        # A name that looks like another's second call always has its number, so that no two calls share a key.
+        # A name that looks like a second call of another name always gets a number, so that no two calls share a key.
         return f"{self.path}{name}" if count == 1 and "#" not in name else f"{self.path}{name}#{count}"
 
     def upcoming(self) -> str:
-        """The position that the next call will have."""
+        """The position of the next call."""
         return f"{self.path}{self._calls + 1}"
 
     def upcoming_branch(self) -> str:
-        """The path that the next task's branch will have."""
+        """The path of the next task's branch."""
         return f"{self.path}{self._children + 1}/"
 
 
 def is_before(one: str, other: str) -> bool:
-    """Whether a call's position comes before another's; positions of different branches have no order, so then it does not."""
+    """Return whether a call's position comes before another's; False for positions of different branches, which have no order."""
     path, _, number = one.rpartition("/")
     other_path, _, other_number = other.rpartition("/")
     return path == other_path and int(number or 0) < int(other_number or 0)
 
 
 branch: ContextVar[CallSequence | None] = ContextVar("stepwell_branch", default=None)
-"""The branch that the running code is on; None outside of workflows."""
+"""The branch of the running code; None outside workflows."""
 
 
 class OutsideSequence:
-    """Leaves the branch for as long as a call is made: tasks that a call starts are not the workflow's. If they were counted, the
-    workflow's own tasks would get other numbers in a run that answers the call from the record."""
+    """Leaves the branch during a call: tasks that a call starts are not the workflow's.
+
+    If they were counted, the workflow's own tasks would have other numbers in a run that answers the call from the record.
+    """
 
     __slots__ = ("_left",)
 
@@ -112,7 +114,7 @@ class OutsideSequence:
 
 
 def follow_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Have every task that a workflow's code starts on this loop get a branch of its own."""
+    """Give every task that a workflow's code starts on this loop a branch of its own."""
     before = loop.get_task_factory()
     if getattr(before, "follows_branches", False):
         return

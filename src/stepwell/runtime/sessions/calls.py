@@ -1,4 +1,4 @@
-"""Calls of a workflow's code: each is answered from the record, or made and recorded."""
+"""Calls of a workflow's code: answered from the record, or executed and recorded."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from stepwell.flow.function import Step, Workflow
 from stepwell.flow.retry import Retry
 from stepwell.model.ids import child_id_of
 from stepwell.model.mutation import IncrementStepCount
+from stepwell.model.record import overran
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, recode, to_value
 from stepwell.runtime.inbox import CHILD, SIGNAL, Inbox, Message
@@ -44,7 +45,7 @@ _COUNTED = IncrementStepCount()
 
 
 class Calls:
-    """Makes the calls of one execution: steps with their attempts, sleeps, signals and children."""
+    """Executes the calls of one execution: steps with their attempts, sleeps, signals and children."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Calls:
     async def step(
         self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
-        """A step: the output of its first attempt that gives one. It leaves its branch by itself."""
+        """Return the output of a step's first attempt that succeeds. Takes the code off its branch by itself."""
         with OutsideSequence():
             recorded = self._record.answer(step.name, position, key)
             if recorded is not None:
@@ -86,7 +87,7 @@ class Calls:
                 self._budget.end()
 
     async def _refuse(self, step: Step[..., Any], position: str, key: str, error: GovernanceViolated) -> None:
-        """Record that the budget did not allow a step. Compensation is always allowed, since what it mends is done."""
+        """Record that the budget refused a step. Compensation is always allowed, since the step that it undoes has happened."""
         failure = recode({"error": error_value(error), "attempts": self._record.token(key).get("attempt", 0)})
         record = self._record.put(key, position, StepStatus.FAILED, failure, 0, step.name)
         await self._writer.commit([*self._record.token_drop(key), record])
@@ -96,7 +97,7 @@ class Calls:
     ) -> bytes:
         token = self._record.token(key)
         number, waits_until = token.get("attempt", 0), token.get("due_ms")
-        # A call keeps the policy that it failed under first: a later one is for later calls.
+        # A call keeps the policy of its first failure; a changed policy is for later calls.
         policy = msgspec.convert(token["policy"], Retry) if "policy" in token else step.retry
         if waits_until is not None:
             await self._wait(key, position, "retry", step.name, waits_until, step.name)
@@ -120,7 +121,7 @@ class Calls:
             try:
                 await self._writer.commit([*self._record.token_drop(key), done, _COUNTED, *made.landing, *made.spending])
             except StepwellError as error:
-                # Its output or the state that it wrote is refused. Nothing has landed, so this attempt failed like any other.
+                # The store refused its output or its writes. Nothing has landed, so this attempt failed like any other.
                 await self._failed_attempt(step, position, key, number, policy, error, made)
                 continue
             return made.output
@@ -157,37 +158,39 @@ class Calls:
             raise
 
     async def _hold(self) -> None:
-        """The worker is to stop: what is not on record is not begun. Compensation is seen through."""
+        """Wait to be unwound while the worker stops: nothing new begins. Compensation is finished."""
         if not self._waits.is_shielded:
             await self._waits.stay()
 
     def _give_up(self, key: str, position: str, name: str) -> None:
-        """The code has cancelled a call, as a group does with the others when one fails. That is part of its way: when it comes by
-        here again, the failure is there at once, and the others must not begin before they are cancelled again."""
+        """Record that the code cancelled a call, as a task group does when another call fails.
+
+        In the next run the failure is there at once, and this call must not begin before it is cancelled again.
+        """
         if self._is_going_on():
             record = self._record.put(key, position, StepStatus.SKIPPED, b"null", 0, name)
             self._writer.buffer(*self._record.token_drop(key), record)
 
     def _is_going_on(self) -> bool:
-        """Whether it is the code that cancels, and not the end of the session."""
+        """Return whether the code cancelled the call, rather than the end of the session."""
         return self._writer.end is None and not self._waits.is_suspended
 
     def _check_time(self, position: str, error: Exception) -> None:
-        """If it is the execution whose time is over, that is what its code is told, and not that a step was slow."""
+        """Raise the execution's timeout if its time is over, so that the code is not told of a slow step."""
         left = self._seconds_left()
         if isinstance(error, TimeoutError) and left is not None and left <= 0:
-            self._waits.interrupt(ExecutionTimedOut())
+            self._waits.interrupt(ExecutionTimedOut(overran(self._identity)))
             self._waits.deliver_cancel(position)
 
     def _seconds_left(self) -> float | None:
-        """What is left of the execution's time, for the step that is made now."""
+        """Return the seconds left for the execution, which limit the present attempt."""
         deadline = self._identity.deadline_ms
         if deadline is None or self._waits.has_told or self._waits.is_shielded:
             return None
         return max(deadline - self._services.clock.now_ms(), 0) / 1000
 
     async def sleep(self, seconds: float, position: str, key: str) -> None:
-        """A sleep: over when its time has come."""
+        """Sleep until the recorded time."""
         record = self._record
         recorded = record.answer("sleep", position, key)
         if recorded is not None:
@@ -205,7 +208,7 @@ class Calls:
         await self._writer.commit([*record.token_drop(key), record.put(key, position, StepStatus.COMPLETED, b"null", 0, "sleep")])
 
     async def signal(self, name: str, seconds: float | None, position: str, key: str) -> Value:
-        """A wait for a signal: its value, or ``TimeoutError``."""
+        """Wait for a signal, and return its value. Raise ``TimeoutError``."""
         label, record = f"signal:{name}", self._record
         recorded = record.answer(label, position, key)
         if recorded is None:
@@ -226,11 +229,11 @@ class Calls:
         else:
             output = recorded.output
         if "timed_out" in output:
-            raise TimeoutError(f"signal {name!r} did not come in time")
+            raise TimeoutError(f"signal {name!r} did not come within {seconds or 0:g} s, the timeout of wait_signal")
         return output["value"]
 
     async def child(self, workflow: Workflow[..., Any], value: Value, position: str, key: str) -> Any:
-        """A child execution: its result, as it told it when it ended."""
+        """Run a child execution, and return the result that its last message has."""
         record = self._record
         recorded = record.answer(workflow.name, position, key)
         if recorded is not None:
@@ -251,17 +254,17 @@ class Calls:
                     self._writer.buffer(record.token_put(key, "child", {**record.token(key), "is_given_up": True}))
                 raise
             news = None if message is None else message.value
-        # Which one it was goes with it, if somebody else had the id that a first one has.
+        # The child's id is recorded too, if another execution had the usual id.
         told = news if news is None or child_id == self._child_id(position) else {**news, "child_id": child_id}
         done = record.put(key, position, child_status(news), recode(told), 0, workflow.name)
         await self._writer.commit([*record.token_drop(key), done, *self._inbox.taking(message)])
         return child_result(workflow, child_id, news, key)
 
     async def _begin_child(self, workflow: Workflow[..., Any], value: Value, position: str, key: str) -> tuple[str, Value]:
-        """Start a child under an id that no one else has; its id, and what it told if it has ended before."""
+        """Start a child under a free id; return the id, and the child's message if it has ended before."""
         record, parent_id, before = self._record, self._identity.execution_id, self._record.token(key)
         known = before.get("execution_id") if before.get("parent_id") == parent_id else None
-        check_child_depth(self._identity, self._services.limits)  # before a token names a child that cannot be
+        check_child_depth(self._identity, self._services.limits)  # before a token names a child that can never exist
         for turn in count():
             child_id = self._child_id(position, turn)
             if known not in (None, child_id):
@@ -275,19 +278,19 @@ class Calls:
             try:
                 news = await self._services.start_child(workflow, value, child_id, self._identity)
                 if known is None and news is not None and child_status(news) == StepStatus.CANCELLED:
-                    continue  # by the end of this execution, which was retried then
+                    continue  # cancelled at the end of this execution, which was retried then
                 return child_id, news
             except AlreadyExists:
                 log.info("execution %r is no child of %r; trying another id", child_id, self._identity.execution_id)
             except (CommitUnknown, StoreUnavailable) as error:
-                # As with a commit: not for the code to handle, and started before is as good as started.
+                # As with a commit, the code cannot handle this; a child that was started before counts as started.
                 self._writer.end = Abandoned(error)
                 raise self._writer.end from error
             finally:
                 self._waits.making.discard(position)
-        raise AssertionError  # the count does not end
+        raise AssertionError  # itertools.count does not end
 
     def _child_id(self, position: str, turn: int = 0) -> str:
-        """Positions hold digits and strokes only, so the last colon says where a parent's id ends: no two calls share an id."""
+        """Positions hold only digits and slashes, so the last colon ends the parent's id: no two calls share a child id."""
         call = position + (f"~{turn}" if turn else "")
         return child_id_of(self._identity.execution_id, call, self._services.limits.key_bytes)

@@ -1,9 +1,8 @@
-"""The session of a workflow function: its code runs from its start, and its calls come here.
+"""The session of a workflow function: runs its code from the start, and executes its calls.
 
-A call whose output is recorded is answered from the record; the first one that is not is made, and its output committed before the
-code goes on. Compensations are planned by the code and made like any step, in reverse order, if the execution fails or is
-cancelled: that they have begun is a token, and from then on the code runs only as far as its record goes, to plan the same steps
-again.
+A recorded call is answered from the record. The first call without a record is executed, and its output is committed before the
+code continues. If the execution fails or is cancelled, the registered compensations run in reverse order. A token records that
+compensation has begun; from then on the code runs only to the end of its record, to register the same compensations again.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from stepwell.model.commit import Lease
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY
 from stepwell.model.mutation import RemoveToken, SetResult, SetStatus
-from stepwell.model.record import decode_trigger
+from stepwell.model.record import decode_trigger, overran
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical, decode, recode
 from stepwell.runtime.inbox import Message
@@ -56,11 +55,11 @@ __all__ = [
 
 
 COMPENSATION = "$compensation"
-"""The token of a run that is being compensated, and what its result says of it."""
+"""The token of a run whose compensation has begun, and its field with the final result."""
 
 
 class CompensationCall(NamedTuple):
-    """A step that undoes something, as the code asked for it."""
+    """A compensation that the code registered."""
 
     position: str
     key: str
@@ -70,7 +69,7 @@ class CompensationCall(NamedTuple):
 
 
 class Compensation:
-    """What is to be undone in one execution, in the order in which it was done."""
+    """The compensations of one execution, in the order in which they were registered."""
 
     def __init__(self, writer: ExecutionWriter, record: CallRecord, calls: Calls, waits: Waits) -> None:
         self._writer, self._record, self._calls, self._waits = writer, record, calls, waits
@@ -78,16 +77,18 @@ class Compensation:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether this or an earlier session has begun with it."""
+        """Whether this or an earlier session has begun compensation."""
         return bool(self._record.token(COMPENSATION))
 
     def plan(self, undo: CompensationCall) -> None:
-        """Note a step for the case that the run fails."""
+        """Register a step to run if the execution fails."""
         self._planned[undo.key] = undo
 
     async def make(self, status: Status, failure: dict[str, Value]) -> tuple[Status, dict[str, Value]]:
-        """Make the steps, the last planned first; one that fails does not stop the others. The run's status and result, as they
-        were settled when compensation began."""
+        """Run the compensations, the last registered first; return the status and result that were settled before.
+
+        A failed compensation does not stop the others.
+        """
         if not self._planned and not self.is_under_way:
             return status, {"error": failure}
         if not self.is_under_way:
@@ -100,7 +101,7 @@ class Compensation:
         return Status(token["status"]), {"error": token["error"], "compensation": {"undone": undone, "failed": failed}}
 
     async def _made(self, key: str) -> dict[str, Value] | None:
-        """Make one; its error, if it failed for good."""
+        """Run one compensation; return its error if it failed for good."""
         undo = self._planned.get(key)
         if undo is None:
             return {"kind": "NotFound", "message": "the workflow's code no longer asks for this compensation", "code": None}
@@ -115,9 +116,12 @@ Call = Callable[[], Coroutine[Any, Any, Any]]
 
 
 async def side_by_side(calls: Sequence[Call], lanes: int, is_stopping: Callable[[], bool]) -> list[Any]:
-    """Make calls, so many at a time; their results in order. Of several failures the first in order is raised, so that it is the
-    same one when the calls are answered from the record. ``is_stopping`` says whether to begin no more: the worker is to stop."""
-    branch.set(None)  # the tasks below are not the workflow's own
+    """Run calls concurrently up to a limit; return their results in order.
+
+    Of several failures the first in order is raised, so that a run that answers the calls from the record raises the same one.
+    ``is_stopping`` returns whether to begin no more, because the worker stops.
+    """
+    branch.set(None)  # the tasks below are not tasks of the workflow
     results: dict[int, Any] = {}
     ends: dict[int, BaseException] = {}
     upcoming = iter(enumerate(calls))
@@ -142,7 +146,10 @@ async def side_by_side(calls: Sequence[Call], lanes: int, is_stopping: Callable[
 
 
 def _rank(error: BaseException) -> int:
-    """That the session is over comes first. A run that rests comes by here again, and tells a failure when it waits no more."""
+    """Return the rank of an error: the end of the session first, then a rest.
+
+    A run that rests comes here again, and raises the failure when it waits no more.
+    """
     return 2 if isinstance(error, Exception) else 1 if isinstance(error, Suspended) else 0
 
 
@@ -194,7 +201,7 @@ class FunctionSession(Session):
         await self._run_to_end()
 
     def _time_out(self) -> None:
-        self._waits.interrupt(ExecutionTimedOut())
+        self._waits.interrupt(ExecutionTimedOut(overran(self._identity)))
 
     async def _run_to_end(self) -> None:
         """Run the code and record how it ended; ``Suspended`` if it rests."""
@@ -219,11 +226,11 @@ class FunctionSession(Session):
     async def _complete(self, output: bytes) -> None:
         try:
             await self._finish(Status.COMPLETED, b'{"output":%b}' % output)
-        except ValidationFailed as error:  # the result, or a variable, is over a limit of the execution as a whole
+        except ValidationFailed as error:  # the result or a variable exceeds a limit of the execution as a whole
             await self._fail(error)
 
     async def _fail(self, error: BaseException) -> None:
-        """End as FAILED, or as CANCELLED if that was asked for; completed steps are compensated first."""
+        """End as FAILED, or as CANCELLED after a cancel request. Completed steps are compensated first."""
         if self._writer.end is not None:
             raise self._writer.end
         if self._waits.cancel is None:
@@ -237,7 +244,7 @@ class FunctionSession(Session):
             await self._finish(status, recode(result))
 
     async def _finish(self, status: Status, result: bytes) -> None:
-        """Commit the end: the canonical result, messages to parent and children, and the lease given back."""
+        """Commit the end: the canonical result, messages to parent and children, and the end of the lease."""
         batch: list[Planned] = []
         messages: dict[str, Planned] = {}
         if tokens := self._writer.state.sections["tokens"]:
@@ -248,10 +255,10 @@ class FunctionSession(Session):
         await self._writer.commit(batch, rest=FINAL_REST, nudges=tuple(messages))
 
     def _cancelled_children(self, *, is_end: bool = True) -> dict[str, tuple[Planned, Planned]]:
-        """Return, by child, the message that nobody waits for it any more and the token's mark that the message was sent."""
+        """Return for each child that still runs the cancel request, and the mark on its token that the request was sent."""
         found: dict[str, tuple[Planned, Planned]] = {}
         for key, token in self._record.tokens("child").items():
-            # A fork has its original's tokens, whose children are not its own; and what cleans up goes on until the end.
+            # A fork has its original's tokens, but those children are not its own. Compensation finishes in any event.
             is_own = token.get("parent_id") == self.execution_id
             if is_own and not token.get("is_told") and (is_end or not token.get("is_cleanup")):
                 child_id = token["execution_id"]
@@ -263,10 +270,10 @@ class FunctionSession(Session):
         await self._finish(Status.FAILED, recode({"error": error}))
 
     async def _receive(self, new: Sequence[Message]) -> None:  # noqa: ARG002 - waits look at all messages
-        """Give messages to the waits. A request to cancel is passed on to children at once."""
+        """Deliver messages to the waits. A cancel request is passed on to children at once."""
         self._waits.deliver_messages()
         if self._waits.cancel is not None and (children := self._cancelled_children(is_end=False)):
-            # If this session is at its end or its commits are refused, its end or the next session tells them.
+            # If commits are refused now, because the session ends or lost its lease, the end or the next session tells them.
             with suppress(Abandoned, ValidationFailed):
                 batch = [each for pair in children.values() for each in pair]
                 await self._writer.commit(batch, nudges=tuple(children))
@@ -283,7 +290,7 @@ class FunctionSession(Session):
         return min((each for each in times if each is not None), default=None)
 
     def _interrupt(self, end: Abandoned) -> None:
-        """Stop the code. That of a plain function learns of it at its next call."""
+        """Stop the code. A plain function learns of it at its next call."""
         self._waits.fail(end)
         if self._task is not None:
             self._task.cancel()
@@ -296,23 +303,23 @@ class FunctionSession(Session):
     # The code.
 
     def _run_code(self) -> Awaitable[bytes]:
-        """Run the code to its end; its output as canonical bytes."""
-        # Known to have failed before: the code is run to find what is to be undone, and goes no further than its record.
+        """Run the code to its end, and return its output as canonical bytes."""
+        # It has failed before: run the code only to the end of its record, to register its compensations.
         self._waits.is_undoing = COMPENSATION in self._writer.state.sections["tokens"]
         arguments = self._workflow.bind(decode_trigger(self._writer.state.sections["trigger"][ONLY]))
         return self._in_task(arguments) if self._workflow.is_async else self._in_thread(arguments)
 
     async def _compensate(self, status: Status, failure: dict[str, Value]) -> tuple[Status, dict[str, Value]]:
-        """Make the compensations that the code asked for, the last one first; return the execution's status and result.
+        """Run the registered compensations, the last one first; return the execution's status and result.
 
         Steps of other branches end before that.
         """
-        while self._is_busy():  # two counters to watch, on a way that is rarely taken
+        while self._is_busy():  # two counters to watch, on a rare path
             await asyncio.sleep(0.01)
             if not self._is_busy():
-                await asyncio.sleep(0)  # whose step has ended plans its compensation before the others are made
+                await asyncio.sleep(0)  # a branch whose step has just ended registers its compensation first
         if self._waits.is_undoing and self._family.tasks:
-            # They come to the end of their record, and say on their way what is to be undone.
+            # Other branches run to the end of their record, and register their compensations on the way.
             await asyncio.wait(self._family.tasks)
         return await self._compensation.make(status, failure)
 
@@ -329,7 +336,7 @@ class FunctionSession(Session):
         return caller.set(self), branch.set(CallSequence(self._family)), here.set(WorkflowContext(self._identity, self))
 
     async def _in_task(self, arguments: dict[str, Any]) -> bytes:
-        # In the session's own task, since making another costs as much as all else that is done for a small workflow.
+        # In the session's own task: another task would cost as much as the rest of a small workflow.
         task, (inside, on, at) = asyncio.current_task(), self._enter()
         self._task = task
         try:
@@ -345,22 +352,22 @@ class FunctionSession(Session):
             caller.reset(inside)
         return self._workflow.encode(result, self._services.limits)
 
-    # What the workflow's code calls.
+    # Called by the workflow's code.
 
     def call_step(self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Run a step once, or answer from the record."""
+        """Run a step once, or return its recorded output."""
         position, key = self._next(step.name)
         if self._workflow.is_async:
             return self._calls.step(step, position, key, arguments, keywords)
         return self._coloured(lambda: self._calls.step(step, position, key, arguments, keywords))
 
     def call_workflow(self, workflow: Workflow[..., Any], value: Value) -> Any:
-        """Run another workflow as a child execution and give its result."""
+        """Run another workflow as a child execution, and return its result."""
         position, key = self._next(workflow.name)
         return self._coloured(lambda: self._calls.child(workflow, value, position, key))
 
     def sleep(self, seconds: float) -> Any:
-        """Wait for a time, durably."""
+        """Sleep durably."""
         position, key = self._next("sleep")
         return self._coloured(lambda: self._calls.sleep(seconds, position, key))
 
@@ -370,16 +377,16 @@ class FunctionSession(Session):
         return self._coloured(lambda: self._calls.signal(name, seconds, position, key))
 
     def map(self, function: Callable[[Any], Any], items: list[Any], concurrency: int) -> Any:
-        """Call a step for each item, so many at a time; the outputs in order of the items."""
+        """Call a step for each item, concurrently up to a limit; return the outputs in order of the items."""
         if self._workflow.is_async:
             return self._map(function, items, concurrency)
         if not isinstance(function, Step | Workflow):
-            return [function(item) for item in items]  # code of the workflow, which is in one thread
+            return [function(item) for item in items]  # code of the workflow, which runs in one thread
         calls = [self._planned(cast("Step[..., Any] | Workflow[..., Any]", function), item) for item in items]
         return self._coloured(lambda: side_by_side(calls, concurrency, lambda: self._is_handing_back))
 
     def _planned(self, function: Step[..., Any] | Workflow[..., Any], item: Any) -> Callable[[], Coroutine[Any, Any, Any]]:
-        """A call with its position, to be made later."""
+        """Return a call with its position, to be executed later."""
         position, key = self._next(function.name)
         if isinstance(function, Step):
             return lambda: self._calls.step(function, position, key, (item,), {})
@@ -401,7 +408,7 @@ class FunctionSession(Session):
                 task.cancel()
 
     def compensate(self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        """Have a step made if the run fails or is cancelled later."""
+        """Register a step to run if the execution fails or is cancelled later."""
         on = branch.get()
         if on is None or self._waits.is_shielded:
             raise InvalidInput("stepwell.compensate() belongs into the workflow's own code")
@@ -409,8 +416,10 @@ class FunctionSession(Session):
         self._compensation.plan(CompensationCall(position, key, step, arguments, keywords))
 
     def patched(self, name: str) -> bool:
-        """Whether the code takes its new way: yes, unless this execution passed this place before the patch. Each branch has an
-        answer of its own, since places of different branches have no order."""
+        """Return whether the code takes its new branch: yes, unless this execution passed this place before the patch.
+
+        Each branch has its own answer, since places of different branches have no order.
+        """
         on = branch.get()
         path, place = ("", "") if on is None else (on.path, on.upcoming())
         key = f"{path}patched:{name}"
@@ -427,25 +436,27 @@ class FunctionSession(Session):
     # Variables, as the workflow's context asks for them.
 
     def get_variable(self, name: str) -> Value:
-        """A variable; ``KeyError`` if it was never set."""
+        """Return a variable. Raise ``KeyError`` if it was never set."""
         return self._record.get_variable(name)
 
     def set_variable(self, name: str, value: Value) -> None:
-        """Set a variable with the next commit; what is done again after a crash is already in the state."""
-        if not self._is_replaying() and not self._waits.is_suspended:  # what is unwound is run again from its start
+        """Set a variable with the next commit. Assignments that are repeated after a crash change nothing."""
+        if (
+            not self._is_replaying() and not self._waits.is_suspended
+        ):  # the code is being unwound, and will run again from its start
             self._record.set_variable(name, value)
 
     def variable_names(self) -> list[str]:
-        """The names of all variables."""
+        """Return the names of all variables."""
         return self._record.variable_names()
 
-    # Which call it is, and in which colour it is made.
+    # The position of a call, and whether it is awaited or blocks.
 
     def _next(self, name: str) -> tuple[str, str]:
         if self._is_handing_back and not self._waits.is_suspended and not (self._workflow.is_async and self._is_busy()):
             self._waits.suspend()
         if self._waits.is_suspended or (self._is_over and not self._waits.is_undoing):
-            raise Suspended  # what is over: tasks that the code started and did not wait for
+            raise Suspended  # the execution is over for tasks that the code started and did not wait for
         on = branch.get()
         if on is None:
             raise InvalidInput("steps and waits belong into the workflow's own code, not into threads that it starts by itself")
@@ -456,7 +467,7 @@ class FunctionSession(Session):
         return on is not None and self._record.was_reached(on.upcoming(), on.upcoming_branch())
 
     def _coloured(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Any:
-        """Code of an async workflow awaits; code of a plain one is in a thread and blocks."""
+        """Return an awaitable to async code; block the thread of plain code."""
         if self._workflow.is_async:
             return _off_branch(make)
         context = copy_context()

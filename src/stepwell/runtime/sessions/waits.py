@@ -14,13 +14,13 @@ from stepwell.runtime.unwinding import Suspended, Undoing
 __all__ = ["LINGER_SECONDS", "Waits"]
 
 LINGER_SECONDS = 0.2
-"""How long a session with nothing but waits stays at hand before it rests: long enough for an answer that is on its way."""
+"""How long a session with nothing but waits stays in memory before it rests: long enough for an answer that is on its way."""
 
 _TIMED_OUT = object()
 
 
 class _Wait:
-    """A call that waits."""
+    """A waiting call."""
 
     __slots__ = ("due_ms", "future", "kind", "name", "path", "timer")
 
@@ -41,31 +41,31 @@ class Waits:
         self._linger: asyncio.TimerHandle | None = None
         self._staying: list[asyncio.Future[Any]] = []
         self.is_holding = False
-        """Whether calls that are not on record wait for the code to be unwound, until steps of other branches have ended."""
+        """Whether calls without a record wait for the code to be unwound, until steps of other branches have ended."""
         self.making: set[str] = set()
-        """Positions of calls that are busy with something other than waiting: meanwhile, the session does not rest."""
+        """Positions of calls that do something other than wait: meanwhile, the session does not rest."""
         self.is_suspended = False
-        """Whether the code is being unwound: whatever it still calls on its way out is not made."""
+        """Whether the code is being unwound: calls on the way out are not executed."""
         self.cancel: Message | None = None
-        """The request to cancel the execution, once there is one."""
+        """The cancel request, once it has come."""
         self.interruption: Exception | None = None
-        """The error that each branch gets once, at its wait or next call: the execution is cancelled, or its time is over."""
+        """The error that each branch gets once, at its wait or next call: a cancellation or a timeout of the execution."""
         self.is_undoing = False
-        """Whether calls that are not on record are made no more."""
+        """Whether calls without a record are executed no more."""
         self.is_shielded = False
-        """Whether calls are compensation, which nothing interrupts."""
+        """Whether the calls are compensations, which nothing interrupts."""
 
     @property
     def soonest_ms(self) -> int | None:
-        """When the first of the waits is over by itself."""
+        """Return when the first of the waits ends by itself."""
         return min((wait.due_ms for wait in self._waits.values() if wait.due_ms is not None), default=None)
 
     async def wait(self, key: str, position: str, kind: str, name: str, due_ms: int | None) -> Message | None:
-        """Wait for a message or a time; None means that the time came first."""
+        """Wait for a message or a time. Return None if the time came first."""
         self.deliver_cancel(position)
         wait = _Wait(kind, name, due_ms, _path(position), self._loop)
         left = None if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
-        if self._try_letter(wait):
+        if self._try_message(wait):
             return wait.future.result()
         if left is not None and left <= 0:
             return None
@@ -79,7 +79,7 @@ class Waits:
         try:
             outcome = await wait.future
         except Suspended:
-            raise  # still waiting: how long is told by what stays in the table
+            raise  # still waiting: the entries in the table tell until when
         except BaseException:
             self._waits.pop(key, None)
             raise
@@ -87,7 +87,7 @@ class Waits:
         return None if outcome is _TIMED_OUT else outcome
 
     async def stay(self) -> Any:
-        """Wait to be unwound or cancelled, as a call does that the code cancelled in an earlier session: the code does so again."""
+        """Wait to be unwound or cancelled: the code cancelled this call in an earlier session, and will again."""
         if self.is_undoing:
             raise Undoing
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -95,16 +95,16 @@ class Waits:
         return await future
 
     def deliver_messages(self) -> None:
-        """Give the messages of the inbox to the waits that they are for; a cancel request ends every wait."""
+        """Deliver the messages of the inbox to their waits; a cancel request ends every wait."""
         cancel = next((message for message in self._inbox.waiting.values() if message.kind == CANCEL), None)
         if cancel is not None and self.cancel is None:
             self.cancel = cancel
             self.interrupt(ExecutionCancelled())
         for wait in list(self._waits.values()):
-            self._try_letter(wait)
+            self._try_message(wait)
 
     def interrupt(self, error: Exception) -> None:
-        """End every wait with an error, which branches that do not wait get at their next call. Only the first error counts."""
+        """End every wait with an error. Branches that do not wait get it at their next call. Only the first error counts."""
         if self.interruption is not None or self.is_shielded:
             return
         self.interruption = error
@@ -114,22 +114,22 @@ class Waits:
         self.fail(error)
 
     def _warn(self, path: str) -> None:
-        """A branch is told, and those that it came from hear of it, too; but not one that is making a step meanwhile."""
+        """Deliver the interruption to a branch; its ancestors count as told, but not while they run a step."""
         making = {_path(position) for position in self.making}
         self._warned |= {each for each in _lineage(path) if each == path or each not in making}
 
     def branch_began(self, parent: str, child: str) -> None:
-        """Note a branch that another one starts: after an interruption it is part of the cleaning up."""
+        """Note a new branch; after an interruption it is part of the clean-up."""
         if _path(parent) in self._warned:
             self._warned.add(_path(child))
 
     @property
     def has_told(self) -> bool:
-        """Whether the code was told of an interruption."""
+        """Whether the code was told of the interruption."""
         return bool(self._warned)
 
     def deliver_cancel(self, position: str) -> None:
-        """An interrupted execution learns of it at its next call; calls after that one are its cleaning up, and are made."""
+        """Raise the interruption at a branch's next call. Later calls are its clean-up, and are executed."""
         if self.is_shielded:
             return
         if self.interruption is not None and (path := _path(position)) not in self._warned:
@@ -139,7 +139,7 @@ class Waits:
             raise Undoing
 
     def suspend(self) -> None:
-        """Unwind the code, so that the execution rests; it goes on from the record when it is claimed again."""
+        """Unwind the code, so that the execution rests; the next session resumes from the record."""
         self.is_suspended = True
         self.fail(Suspended())
 
@@ -150,8 +150,8 @@ class Waits:
                 future.set_exception(error)
 
     def stop(self) -> None:
-        """The session is over: nothing is timed any more."""
-        self._is_busy = bool  # says no, and lets go of the session: as a ring they would have to wait for a garbage collection
+        """Stop all timers at the end of the session."""
+        self._is_busy = bool  # returns False and drops the session, which would otherwise be a reference cycle
         for future in self._staying:
             future.cancel()
         if self._linger is not None:
@@ -160,7 +160,7 @@ class Waits:
             if wait.timer is not None:
                 wait.timer.cancel()
 
-    def _try_letter(self, wait: _Wait) -> bool:
+    def _try_message(self, wait: _Wait) -> bool:
         if wait.future.done():
             return False
         for message in self._inbox.waiting.values():
@@ -187,7 +187,7 @@ class Waits:
 
 
 def _lineage(path: str) -> set[str]:
-    """A branch and those it came from: an error in it comes to them, too, so they know."""
+    """Return a branch and its ancestors: an error in it reaches them, too."""
     parts = path.split("/")
     return {"", *("/".join(parts[:length]) for length in range(1, len(parts) + 1))}
 

@@ -43,7 +43,7 @@ _MS = timedelta(milliseconds=1)
 
 
 class Escaped(Told):
-    """An order to stop that a step or a workflow gave, told as the error that it was."""
+    """A ``SystemExit`` or the like that a step or a workflow raised, as an ordinary error."""
 
     def __init__(self, error: BaseException) -> None:
         told = error_value(error)
@@ -56,8 +56,7 @@ def contained(error: BaseException, task: asyncio.Task[Any] | None) -> BaseExcep
 
     It is a failure, unless the error unwinds the code, cancels its task, or is the user's Ctrl-C.
 
-    Args:
-        task: the task that the code runs in.
+    Args: task: the task that the code runs in.
     """
     match error:
         case Unwinding() | BaseExceptionGroup():
@@ -66,7 +65,7 @@ def contained(error: BaseException, task: asyncio.Task[Any] | None) -> BaseExcep
             # Raised by the code itself while its task runs. When a coroutine is closed, another task runs, or none.
             is_meant = asyncio.current_task() is not task
         case KeyboardInterrupt():
-            is_meant = threading.current_thread() is threading.main_thread()  # the only one that gets the signal
+            is_meant = threading.current_thread() is threading.main_thread()  # only the main thread gets the signal
         case asyncio.CancelledError():
             is_meant = task is None or task.cancelling() > 0
         case _:
@@ -82,7 +81,7 @@ def _unwinds(error: BaseException) -> bool:
 
 
 def contain(function: Callable[[], T]) -> T:
-    """Call a function in a thread of a worker, where no order to stop is meant for the thread."""
+    """Call a function in a thread of a worker; turn ``SystemExit`` and the like into failures."""
     try:
         return function()
     except (StopIteration, CancelledError) as error:
@@ -96,7 +95,7 @@ def contain(function: Callable[[], T]) -> T:
 
 
 class AttemptResult(NamedTuple):
-    """What an attempt came to."""
+    """The result of an attempt."""
 
     output: bytes
     """The step's output as canonical bytes; meaningless if there is an error."""
@@ -104,13 +103,13 @@ class AttemptResult(NamedTuple):
     took_ms: int
     ended_at: datetime
     landing: Sequence[Planned]
-    """What the step wrote, to be committed with its output."""
+    """The step's writes, to be committed with its output."""
     spending: Sequence[Planned]
-    """What the attempt has cost, to be committed even if it failed."""
+    """The cost of the attempt, to be committed even if it failed."""
 
 
 class Attempts:
-    """Makes attempts at the steps of one execution, and keeps its budget."""
+    """Runs attempts at the steps of one execution, within its budget."""
 
     def __init__(self, services: Services, identity: Metadata, execution: HasState) -> None:
         self._services, self._identity = services, identity
@@ -135,7 +134,7 @@ class Attempts:
         try:
             output = await _attempt(step, context, arguments, keywords, services, seconds)
         except Exception as error:  # noqa: BLE001 - the caller's policy decides what it means
-            # No variable of this frame keeps the error, whose traceback has the frame: that would be a reference cycle.
+            # No variable of this frame may keep the error: its traceback has the frame, which would be a reference cycle.
             return self._result(context, began, b"", error)
         return self._result(context, began, output, None)
 
@@ -158,12 +157,12 @@ def _attempt(
     services: Services,
     seconds: float | None,
 ) -> Awaitable[bytes]:
-    """Make a step: an async one on this loop, a plain one in a thread, one that asks for it in a process. ``TimeoutError`` if it
-    takes longer than it may."""
+    """Run a step: an async one on this loop, a plain one in a thread, one with ``process=True`` in a process. Raise
+    ``TimeoutError`` after its timeout."""
     limit = step.timeout_seconds
     if seconds is not None:
         limit = seconds if limit is None else min(limit, seconds)
-    if limit is None and not step.process:  # a timeout that never comes is not free
+    if limit is None and not step.process:  # a timeout costs time even if it never comes
         return _made(step, context, arguments, keywords, services.step_threads)
     return _limited(step, context, arguments, keywords, services, limit)
 
@@ -185,8 +184,8 @@ async def _limited(
             return await _made(step, context, arguments, keywords, services.step_threads)
     except TimeoutError as error:
         if not timer.expired():
-            raise  # of the step's own making
-        raise TimeoutError(f"step {step.name!r} took longer than {limit:g} s") from error
+            raise  # the step raised it itself
+        raise TimeoutError(f"step {step.name!r} took longer than {limit:g} s, its timeout_seconds") from error
 
 
 def _made(
@@ -209,7 +208,7 @@ def _enter(context: StepContext) -> None:
 
 
 async def _awaited(step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
-    # In the same task, since making another for every step costs more than most steps do. It is off its branch already.
+    # In the same task: another task for every step costs more than most steps do. The code is off its branch already.
     inside, at, task = caller.set(None), here.set(context), asyncio.current_task()
     try:
         output = await step.function(*arguments, **keywords)

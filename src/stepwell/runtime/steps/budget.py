@@ -1,4 +1,4 @@
-"""The budget of an execution: what its governance allows, and what its steps have spent so far."""
+"""The budget of an execution: what its governance allows, and what its steps have spent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stepwell.model.value import canonical, decode
 __all__ = ["SPENT", "Budget", "governance_of"]
 
 SPENT = "$spent"
-"""The variable that holds what the steps of an execution have spent."""
+"""The variable with the amount that the steps of an execution have spent."""
 
 
 def governance_of(identity: Metadata) -> Governance | None:
@@ -30,7 +30,7 @@ _UNLIMITED = Governance()
 
 
 class HasState(Protocol):
-    """Has an execution's state."""
+    """An object with an execution's state."""
 
     @property
     def state(self) -> State:
@@ -39,7 +39,7 @@ class HasState(Protocol):
 
 
 class Budget:
-    """Decides which steps may still be made."""
+    """Decides which steps may still run."""
 
     def __init__(self, identity: Metadata, execution: HasState) -> None:
         self._governance, self._execution = governance_of(identity) or _UNLIMITED, execution
@@ -48,7 +48,8 @@ class Budget:
         self._spent: float = 0 if spent is None else decode(spent)
 
     def begin(self, step: Step[..., Any], key: str, *, is_free: bool = False) -> None:
-        """Count a step against the budget before it is made; ``GovernanceViolated`` if it is not allowed. A free one always is."""
+        """Count a step against the budget before it runs. Raise ``GovernanceViolated`` if it is not allowed; a free step
+        always is."""
         if self._governance is not _UNLIMITED and not is_free:
             self._check(self._governance, step, key)
         self._under_way += 1
@@ -66,7 +67,7 @@ class Budget:
         self._check_cost(allowed, key)
 
     def again(self, key: str, *, is_free: bool = False) -> None:
-        """Check the budget before another attempt at a step: ``GovernanceViolated`` if the attempts so far have spent it."""
+        """Check the budget before another attempt. Raise ``GovernanceViolated`` if the attempts so far have spent it."""
         if not is_free:
             self._check_cost(self._governance, key)
 
@@ -75,11 +76,11 @@ class Budget:
             raise GovernanceViolated(f"the execution has spent {self._spent:g} and may spend {allowed.cost:g}", key=key)
 
     def end(self) -> None:
-        """Note that the step is recorded, or was not made after all."""
+        """Note that the step is recorded, or did not run."""
         self._under_way -= 1
 
     def spending(self, amount: float) -> list[Planned]:
-        """Return the mutation that records what an attempt has spent."""
+        """Return the mutation that records the cost of an attempt."""
         if not amount:
             return []
         self._spent += amount

@@ -20,10 +20,10 @@ __all__ = ["ExecutionContext", "NestedContext", "StepContext", "Variables", "Wor
 
 
 class VariableHolder(Protocol):
-    """Keeps an execution's variables."""
+    """The store of an execution's variables."""
 
     def get_variable(self, name: str) -> Value:
-        """A variable; ``KeyError`` if it was never set."""
+        """Return a variable. Raise ``KeyError`` if it was never set."""
         ...
 
     def set_variable(self, name: str, value: Value) -> None:
@@ -31,12 +31,12 @@ class VariableHolder(Protocol):
         ...
 
     def variable_names(self) -> list[str]:
-        """The names of all variables."""
+        """Return the names of all variables."""
         ...
 
 
 class Variables(MutableMapping[str, Value]):
-    """The variables of an execution as a mapping. What is set lands with the next commit; a variable cannot be deleted."""
+    """The variables of an execution as a mapping. Assignments land with the next commit; a variable cannot be deleted."""
 
     def __init__(self, holder: VariableHolder) -> None:
         self._holder = holder
@@ -125,7 +125,7 @@ def _not_in_a_step(what: str) -> InvalidInput:
 
 
 class WorkflowContext(ExecutionContext):
-    """Inside the code of a workflow."""
+    """The context of a workflow's code."""
 
     def __init__(self, identity: Metadata, holder: VariableHolder) -> None:
         self.identity = identity
@@ -138,13 +138,13 @@ class WorkflowContext(ExecutionContext):
 
 
 class AttemptBuffer(Buffer):
-    """What an attempt comes to beside its output: writes that land with it, and what it has spent."""
+    """The writes and the cost of an attempt, which land with its output."""
 
     spent: float = 0
 
     @property
     def limits(self) -> Limits:
-        """The limits that hold for the step."""
+        """Return the limits of the store."""
         return self._limits
 
     def extend(self, mutations: Iterable[Planned]) -> None:
@@ -153,7 +153,7 @@ class AttemptBuffer(Buffer):
 
 
 class StepContext(ExecutionContext):
-    """Inside a step: one attempt at it."""
+    """The context of one attempt at a step."""
 
     def __init__(self, identity: Metadata, key: str, attempt: int, limits: Limits, reading: StateReading | None = None) -> None:
         self.identity, self._key, self._attempt = identity, key, attempt
@@ -196,7 +196,9 @@ class StepContext(ExecutionContext):
 
         Raise ``InvalidInput`` for another workspace.
         """
-        asked = scope if isinstance(scope, Scope) else scope.scope
+        asked = scope if isinstance(scope, Scope) else getattr(scope, "scope", None)
+        if not isinstance(asked, Scope):
+            raise InvalidInput(f"state() takes a Scope, such as Scope.of_workspace('default'), not {scope!r}")
         return StepState(self.buffer, asked.seen_from(self.identity.workspace_id), self.buffer.limits, self._reading)
 
 
@@ -216,7 +218,7 @@ class NestedContext(StepContext):
 
 
 watcher: ContextVar[Callable[[StepContext], None] | None] = ContextVar("stepwell_watcher", default=None)
-"""Told of every attempt at a step before it is made; None unless a test listens."""
+"""Called with the context of every attempt before it runs; None unless a test listens."""
 
 here: ContextVar[ExecutionContext | None] = ContextVar("stepwell_here", default=None)
 

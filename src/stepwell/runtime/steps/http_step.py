@@ -1,12 +1,12 @@
-"""The built-in HTTP step: a request to public addresses only, bounded in size and time, that records no secret.
+"""The built-in HTTP step: a request to public addresses only, limited in size and time, that records no secret.
 
-A server that fetches URLs for others can be made to fetch from inside its own network. So every address that a host name resolves
-to must be public; loopback, private, link-local (where clouds keep their metadata), shared, reserved, multicast and unspecified
-ones are refused, also when they are wrapped in an IPv6 address. A name is resolved once, and the connection goes to the checked
-address: a second lookup could lead elsewhere.
+A server that fetches URLs for others can be made to fetch from inside its own network (SSRF). So every address that a host name
+resolves to must be public; loopback, private, link-local (where clouds keep their metadata), shared, reserved, multicast and
+unspecified addresses are refused, also when wrapped in an IPv6 address. A name is resolved once, and the connection goes to the
+checked address: a second lookup could lead elsewhere.
 
-Status, headers and body of the answer are recorded. Headers of the request are not; errors name the host and the status, never a
-header, a query or a body, since any of them may hold a secret.
+Status, headers and body of the response are recorded. Headers of the request are not. Errors name the host and the status, never
+a header, a query or a body, since any of them may hold a secret.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ __all__ = [
 
 
 _TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
-"""IPv4 addresses behind a translator: the last 32 bits."""
+"""NAT64: the last 32 bits are an IPv4 address."""
 _COMPATIBLE = IPv6Network("::/96")
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address, with what may be wrapped in it, is one of the open internet."""
+    """Return whether an address, and an address wrapped in it, is public."""
     return all(each.is_global and not each.is_multicast and not each.is_reserved for each in _unwrapped(address))
 
 
@@ -59,7 +59,7 @@ def _unwrapped(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Add
 
 
 def public_addresses(host: str, port: int) -> list[tuple[int, str]]:
-    """The family and address of everything that a host name leads to; ``AddressRefused`` if any of it is not public."""
+    """Return the family and address of everything that a host name resolves to. Raise ``AddressRefused`` if any is not public."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError:
@@ -72,7 +72,7 @@ def public_addresses(host: str, port: int) -> list[tuple[int, str]]:
 
 
 _MAX_BYTES = 200_000
-"""An answer is recorded, and a recorded value has at most 256 KiB."""
+"""The response is recorded, and a recorded value has at most 256 KiB."""
 _MAX_REDIRECTS = 5
 _TIMEOUT_SECONDS = 30.0
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -82,7 +82,7 @@ _CHUNK = 65_536
 
 
 class Request(NamedTuple):
-    """One request, checked."""
+    """A checked request."""
 
     url: str
     method: str
@@ -94,7 +94,7 @@ class Request(NamedTuple):
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection to an address that was checked, whatever the host's name leads to by now."""
+    """A connection to a checked address, no matter what the host's name resolves to by now."""
 
     def __init__(self, url: SplitResult, deadline: float) -> None:
         self._is_secure = url.scheme == "https"
@@ -103,7 +103,7 @@ class _Connection(http.client.HTTPConnection):
         self._deadline = deadline
 
     def connect(self) -> None:
-        """Connect to the first of the host's addresses that answers."""
+        """Connect to the first of the host's addresses that accepts."""
         failure: OSError | None = None
         for _, address in public_addresses(self.host, self.port):
             try:
@@ -125,12 +125,15 @@ def _left(deadline: float) -> float:
 
 
 def http_request(value: Any, seconds: float = _TIMEOUT_SECONDS) -> Value:
-    """Send a request and give ``status``, ``headers`` and ``body``."""
-    return send(_request_of(value), time.monotonic() + seconds)
+    """Send a request, and return ``status``, ``headers`` and ``body``."""
+    try:
+        return send(_request_of(value), time.monotonic() + seconds)
+    except TimeoutError as error:
+        raise TimeoutError(f"the request took longer than {seconds:g} s, the timeout_seconds of its node") from error
 
 
 def send(request: Request, deadline: float) -> Value:
-    """Send a request, follow redirects (each checked like the first), and give the answer."""
+    """Send a request, follow redirects (each checked like the first), and return the response."""
     for _ in range(_MAX_REDIRECTS + 1):
         url = _checked_url(request.url)
         answer = _ask(request, url, deadline)
@@ -147,7 +150,7 @@ def _redirected(request: Request, url: SplitResult, location: str, status: int) 
     is_same = (url.scheme, url.hostname, url.port) == (there.scheme, there.hostname, there.port)
     if url.scheme == "https" and there.scheme != "https":
         raise AddressRefused(f"{url.hostname!r} redirects to a connection that is not encrypted; it was not followed")
-    secrets = request.secret_headers if is_same else {}  # not for whomever it redirects to
+    secrets = request.secret_headers if is_same else {}  # the authorization is not for another host
     if status in _KEEPING:
         return request._replace(url=target, secret_headers=secrets)
     method = "HEAD" if request.method == "HEAD" else "GET"
@@ -170,7 +173,7 @@ def _ask(request: Request, url: SplitResult, deadline: float) -> dict[str, Value
 
 
 def _read(response: http.client.HTTPResponse, connection: _Connection, most: int, deadline: float) -> bytes:
-    """The body, as long as it is neither too large nor too slow."""
+    """Return the body, unless it is too large or too slow."""
     parts: list[bytes] = []
     size = 0
     while chunk := response.read1(_CHUNK):
@@ -186,7 +189,7 @@ def _read(response: http.client.HTTPResponse, connection: _Connection, most: int
 
 
 def _body(data: bytes, headers: Mapping[str, str]) -> Value:
-    """JSON as a value, anything else as text."""
+    """Return JSON as a value, anything else as text."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     text = data.decode(errors="replace").replace("\0", "\ufffd")
     if kind == "application/json" or kind.endswith("+json"):
@@ -195,7 +198,7 @@ def _body(data: bytes, headers: Mapping[str, str]) -> Value:
             canonical(value, what="the answer")
             return value
         except (ValueError, InvalidInput, RecursionError):
-            pass  # says that it is JSON, and is not
+            pass  # labelled as JSON, but is none
     return text
 
 
@@ -206,7 +209,7 @@ def _expected(answer: dict[str, Value], request: Request, url: SplitResult) -> V
     raise RequestFailed(f"{request.method} to {url.hostname!r} was answered with {status}", status=status)
 
 
-# What is asked for.
+# Checks of the request.
 
 
 def _request_of(value: Any) -> Request:
@@ -257,7 +260,9 @@ def _headers(given: Any, what: str) -> dict[str, str]:
     headers = {str(name).lower(): str(text) for name, text in cast("Mapping[Any, Any]", given).items()}
     for name, text in headers.items():
         if not name.isascii() or any(letter in name + text for letter in "\r\n\0") or name in ("host", "content-length"):
-            raise InvalidInput(f"{what} has a name or text that cannot be a header: {name!r}")  # not its text, which may be secret
+            raise InvalidInput(
+                f"{what} has a name or text that cannot be a header: {name!r}"
+            )  # without its value, which may be secret
     return headers
 
 
@@ -292,7 +297,7 @@ def _checked_url(text: str) -> SplitResult:
 
 
 def http_step(seconds: float | None) -> Step[..., Any]:
-    """The request as a step: plain, so that it runs in a thread."""
+    """Return the request as a step: a plain one, so that it runs in a thread."""
     limit = _TIMEOUT_SECONDS if seconds is None else seconds
 
     def request(value: Any) -> Value:
@@ -302,7 +307,7 @@ def http_step(seconds: float | None) -> Step[..., Any]:
 
 
 def builtin_step(uses: str, seconds: float | None) -> Step[..., Any] | None:
-    """The built-in step of a name, if it is one, for as long as it may take."""
+    """Return the built-in step of a name, if it is one, with its timeout."""
     if uses != BUILTINS["http_request"].uses:
         return None
 

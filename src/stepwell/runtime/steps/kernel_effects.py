@@ -51,7 +51,7 @@ class _Task(NamedTuple):
 
 
 class KernelEffects:
-    """The attempts of one execution that are under way."""
+    """The attempts and starts of one execution that are under way."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class KernelEffects:
         return bool(self._tasks)
 
     def make(self, asked: RunStep) -> None:
-        """Begin an attempt, unless it is under way already."""
+        """Begin an attempt, unless it runs already."""
         self.missing.discard(asked.token_id)
         if asked.language:
             waiting = partial(self._wait_for_run, asked.token_id)
@@ -97,7 +97,7 @@ class KernelEffects:
         self._begin(asked, asked.attempt, lambda: self._step(step, asked))
 
     def start(self, asked: StartChild) -> None:
-        """Start a child, unless it is being started."""
+        """Start a child, unless it is being started already."""
         self._begin(asked, 0, lambda: self._child(asked))
 
     def abandon(self, token_id: str) -> None:
@@ -130,7 +130,7 @@ class KernelEffects:
             self.abandon(token_id)
 
     def note(self, asked: Note) -> None:
-        """Write what a workflow logs."""
+        """Log a workflow's message."""
         level = logging.getLevelNamesMapping().get(asked.level.upper(), logging.INFO)
         extra = "" if asked.data is None else f" {asked.data!r}"
         notes.log(level, "%s %s: %s%s", self._identity.execution_id, asked.key, asked.message, extra)

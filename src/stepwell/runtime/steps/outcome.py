@@ -15,18 +15,18 @@ __all__ = ["Told", "child_result", "child_status", "error_names", "error_value",
 
 
 def step_output(step: StepOutput, name: str, key: str) -> bytes:
-    """A recorded output; a recorded failure is raised as it was the first time."""
+    """Return a recorded output. Raise a recorded failure as it was raised the first time."""
     if step.status == StepStatus.FAILED:
         error = step.output["error"]
         if error.get("code") == GovernanceViolated.code:
-            # Records of before had the code in the message.
+            # Records of earlier releases have the code in the message.
             raise GovernanceViolated(error["message"].removesuffix(f" [{GovernanceViolated.code}]"), key=key)
         raise StepFailed(name, error["kind"], error["message"], key, error.get("class", ""))
     return recode(step.output)
 
 
 def child_status(news: Any) -> StepStatus:
-    """How the call of a child ended, by what the child told."""
+    """Return the status of a child's call, from the child's message."""
     match news:
         case {"status": "COMPLETED"}:
             return StepStatus.COMPLETED
@@ -37,7 +37,7 @@ def child_status(news: Any) -> StepStatus:
 
 
 def child_result(workflow: Workflow[..., Any], child_id: str, news: Any, key: str = "") -> Any:
-    """The result of a child from what it told its parent."""
+    """Return the result of a child from its message to the parent."""
     match news:
         case {"status": "COMPLETED", "result": {"output": output}}:
             return workflow.decode(recode(output))
@@ -50,23 +50,23 @@ def child_result(workflow: Workflow[..., Any], child_id: str, news: Any, key: st
 
 
 class Told(Exception):
-    """An error that stands for another one, which was raised elsewhere and told."""
+    """An error that stands for one that was raised in another execution or process."""
 
     def __init__(self, message: str, told: dict[str, Any], names: list[str]) -> None:
         super().__init__(message)
         self.told, self.names = told, names
-        """What ``error_value`` and ``error_names`` made of it there."""
+        """The recorded error, with all its names."""
 
 
 def error_value(error: BaseException) -> dict[str, Any]:
-    """An error as it is recorded: kind, message, code and class, what to do, and the step or child that it comes from."""
+    """Return an error as it is recorded: kind, message, code and class, what to do, and the step or child that it comes from."""
     if isinstance(error, Told):
         return error.told
     code = error.code if isinstance(error, StepwellError) else None
     found = classify(error)
     value = {
         "kind": type(error).__name__,
-        # It comes from anywhere, and may hold what is no text: half a surrogate pair could not be recorded.
+        # A message may be invalid text: half a surrogate pair could not be recorded.
         "message": _message(error)[:10_000].encode("utf-8", "replace").decode(),
         "code": code,
         "class": str(found.error_class),
@@ -81,8 +81,10 @@ def error_value(error: BaseException) -> dict[str, Any]:
 
 
 def _message(error: BaseException) -> str:
-    """What an error says, without its code, which is kept beside it: in the message of another error it would stand beside that
-    one's. A group says what is in it."""
+    """Return an error's message without its code, which is recorded beside it.
+
+    Inside the message of another error it would be read as that error's code. The message of a group has those of its errors.
+    """
     if isinstance(error, StepwellError):
         return error.message
     if not isinstance(error, BaseExceptionGroup):
@@ -95,7 +97,7 @@ def _message(error: BaseException) -> str:
 
 
 def error_names(error: BaseException) -> list[str]:
-    """All names that a policy may know an error by: its classes, its code, its error class."""
+    """Return all names by which a policy may name an error: its classes, its code, its error class."""
     if isinstance(error, Told):
         return error.names
     code = [error.code] if isinstance(error, StepwellError) else []
@@ -103,7 +105,7 @@ def error_names(error: BaseException) -> list[str]:
 
 
 def _culprit(error: BaseException) -> StepFailed | ExecutionFailed | GovernanceViolated | None:
-    """The failed call that an error comes from; of several that failed together, the first."""
+    """Return the failed call that an error comes from; of several that failed together, the first."""
     if isinstance(error, StepFailed | ExecutionFailed | GovernanceViolated):
         return error if error.key else None
     if isinstance(error, BaseExceptionGroup):

@@ -1,7 +1,7 @@
 """Main program of a step process: read a step's name and arguments from the parent, run the step, and send its output or error.
 
-Frames of JSON on the standard streams, each after its length. Nothing that comes in is executed: a name that is no step of a module
-is refused. When the parent is gone, the process ends.
+Messages are frames of JSON on the standard streams, each after its length. Input is never executed: a name that is no step of a
+module is refused. When the parent is gone, the process ends.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = ["Reply", "Task", "main"]
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A step to be made."""
+    """A step to be run."""
 
     module: str
     path: str | None
-    """The file of a program that is no module."""
+    """The file of a program that cannot be imported by name."""
     name: str
     identity: Metadata
     key: str
@@ -47,7 +47,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What came of it: an output with the scoped state that lands with it, or an error."""
+    """The result of a step: an output with the writes that land with it, or an error."""
 
     output: msgspec.Raw = msgspec.Raw(b"null")
     mutations: list[WriteState] = []
@@ -58,9 +58,9 @@ class Reply(msgspec.Struct, frozen=True):
 
 def main() -> None:
     """Serve the parent until it is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends Ctrl-C to the whole process group; the parent decides
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    # What a step prints must not get between the frames.
+    # Redirect a step's prints, which must not mix with the frames.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -73,7 +73,7 @@ def main() -> None:
 def _receive(incoming: IO[bytes], tasks: queue.SimpleQueue[bytes]) -> None:
     while (data := read_frame(incoming)) is not None:
         tasks.put(data)
-    # Even in the middle of a step: whoever wanted its output is dead.
+    # Even in the middle of a step: the process that wanted its output is dead.
     os._exit(0)
 
 

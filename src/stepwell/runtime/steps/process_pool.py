@@ -74,7 +74,7 @@ class ChildProcess:
         return {}
 
     async def start(self) -> None:
-        """Have it ready. Not part of a step's time: an interpreter takes its own to begin."""
+        """Start the process. Not part of a step's timeout, since starting an interpreter takes time."""
         if self._child is None:
             await self._in_thread(self._start)
 
@@ -95,7 +95,7 @@ class ChildProcess:
         self._child = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**self.environment(), "PYTHONPATH": paths}
         )
-        if self.is_dead:  # it was given up while it started
+        if self.is_dead:  # the caller gave up while it started
             self._child.kill()
         self._hear(self._child)
 
@@ -129,13 +129,13 @@ class ChildProcess:
             return child.wait()
 
     def kill(self) -> None:
-        """End it at once, whatever it does."""
+        """Kill the process at once."""
         self.is_dead = True
         if self._child is not None:
             self._child.kill()
 
     def close(self) -> None:
-        """End it and wait for that."""
+        """Kill the process, and wait for its end."""
         self.kill()
         if self._child is not None:
             self._bury(self._child)

@@ -1,8 +1,8 @@
-"""Scoped state as steps and templates see it: what is stored, with writes over it that have not landed yet.
+"""Scoped state as steps and templates see it: stored values, overlaid with writes that have not landed yet.
 
 A step's writes wait for the commit that records its output. A read inside the step sees what others have committed and the step's
-own writes. On an event loop it is awaited, anywhere else it blocks. Templates of a declared workflow read state that is loaded
-before each event, since the kernel does no I/O; the writes of the step that the event completes are laid over it.
+own writes. On an event loop it is awaited, elsewhere it blocks. Templates of a declared workflow read state that is loaded before
+each event, since the kernel does no I/O; the writes of the step that the event completes are overlaid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def read_state(store: Store, keys: Sequence[StateKey], identity: Metadata) -> Operation[Value]:
-    """The values of keys as templates see them: ``{scope: {key: value}}``, or with the scope's name in between."""
+    """Return the values of keys as templates see them: ``{scope: {key: value}}``, or with the scope's name in between."""
     found: dict[str, Any] = {}
     for (kind, name), names in by_scope(keys).items():
         path = scope_of(kind, name, identity).path
@@ -50,13 +50,13 @@ Rows = dict[str, StoredEntry]
 
 
 class StateReading:
-    """Has a store read for steps: awaited on an event loop, at once in a thread."""
+    """Reads a store for steps: awaited on an event loop, at once in a thread."""
 
     def __init__(self, store: Store, driver: AsyncDriver) -> None:
         self.store, self._driver = store, driver
 
     def ask(self, query: Callable[[], Rows], answer: Callable[[Rows], T]) -> Any:
-        """What a query comes to: the answer itself, or on an event loop something to await for it."""
+        """Return a query's result; on an event loop, an awaitable for it."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -128,7 +128,7 @@ class StepState(BufferedScope):
         return self._reading
 
     def _seen(self, store: Store, rows: Rows) -> Rows:
-        """A read starts a sliding TTL anew, with the step's commit."""
+        """Restart a sliding TTL after a read, with the step's commit."""
         now = store.now_ms() if any(row.sliding for row in rows.values()) else 0
         for key, row in rows.items():
             if key not in self._slid and must_slide(row, now):
@@ -137,11 +137,12 @@ class StepState(BufferedScope):
         return rows
 
     def _overlaid(self, rows: Rows, is_asked: Callable[[str], bool]) -> Rows:
-        """Stored entries with the writes of this attempt over them. What the commit would refuse is refused here."""
+        """Return stored entries overlaid with the writes of this attempt. Refuse what the commit would refuse."""
         ops = [op for op in self._own() if is_asked(op.key)]
         if not ops:
             return rows
-        # What was read is alive, and so is what is written now: no time is needed to tell. How full a scope is, the commit knows.
+        # Entries that were read are alive, and so are those written now, so no time is needed. The commit checks how full the
+        # scope is.
         done = resolve(ops, lambda _, key: rows.get(key), lambda _: ScopeTotals(), 0, self._limits, lambda _: ())
         if isinstance(done, StepwellError):
             raise done

@@ -1,0 +1,167 @@
+"""What runs say about themselves: which limit ended them, how far they came, and what they refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import Any
+
+import pytest
+from tests.acceptance.faces import Awaited
+
+import stepwell
+from stepwell import Answer, ExecutionFailed, Governance, InvalidInput, ItemStatus, Status, Stepwell, step, workflow
+from stepwell.flow import call, define, sequence
+from stepwell.flow import signal as signal_node
+from stepwell.model.queue_item import ClaimItems
+from stepwell.testing.store_access import write_unit_or_raise
+
+WAIT = 20
+
+
+@pytest.fixture
+def well(working_well: Stepwell) -> Stepwell:
+    """A well that works by the machine's clock."""
+    return working_well
+
+
+@step(name="messages.asks_for")
+async def asks_for(what: str) -> None:
+    places: dict[str, Any] = {"text": "global", "none": None, "number": 5}
+    stepwell.current().state(places[what])
+
+
+@workflow(name="messages.asks")
+async def asks(what: str) -> None:
+    await asks_for(what)
+
+
+@pytest.mark.parametrize("what", ["text", "none", "number"])
+def test_state_of_anything_but_a_scope_is_refused_with_what_to_write(well: Any, what: str) -> None:
+    with pytest.raises(ExecutionFailed, match=r"state\(\) takes a Scope, such as Scope.of_workspace"):
+        well.start(asks, what).result(WAIT)
+
+
+@pytest.mark.parametrize("decorate", [step, workflow])
+def test_a_method_is_refused_as_step_or_workflow(decorate: Any) -> None:
+    def charge(self: Any, cents: int) -> int:
+        return cents
+
+    charge.__qualname__ = "Shop.charge"
+    with pytest.raises(InvalidInput, match=r"'Shop\.charge' is a method"):
+        decorate(charge)
+
+
+def test_a_bound_method_is_refused_as_step() -> None:
+    class Shop:
+        def charge(self, cents: int) -> int:
+            return cents
+
+    with pytest.raises(InvalidInput, match="is a method"):
+        step(Shop().charge)
+
+
+def test_a_static_method_can_be_a_step() -> None:
+    class Shop:
+        @staticmethod
+        @step
+        def charge(cents: int) -> int:
+            return cents
+
+    assert Shop.charge(3) == Shop().charge(3) == 3
+
+
+def answer(state: dict[str, Any], message: Any) -> Any:
+    return Answer(message)
+
+
+async def async_answer(state: dict[str, Any], message: Any) -> Any:
+    return Answer(message)
+
+
+def test_turn_function_of_the_other_face_is_refused_and_nothing_saved(well: Any) -> None:
+    other, needed = (answer, "async def") if isinstance(well, Awaited) else (async_answer, "plain def")
+    with pytest.raises(InvalidInput, match=f"the function of a turn is {needed} here"):
+        well.conversations.turn("c", other, "hello")
+    assert well.conversations.history("c") == []
+
+
+def test_turn_function_may_be_any_callable_of_its_kind(well: Any) -> None:
+    own = async_answer if isinstance(well, Awaited) else answer
+    assert well.conversations.turn("c", functools.partial(own), "hello").reply == "hello"
+
+
+@step(name="messages.fine")
+async def fine() -> None:
+    pass
+
+
+@step(name="messages.broken")
+async def broken() -> None:
+    raise ValueError("broken")
+
+
+@pytest.mark.parametrize(("nodes", "least"), [(1, 0), (2, 50), (4, 75)])
+def test_failed_run_is_not_at_100_per_cent(well: Any, nodes: int, least: float) -> None:
+    before = [call("messages.fine", name=f"n{number}") for number in range(nodes - 1)]
+    run = well.start(define(f"messages-percent-{nodes}", sequence(*before, call("messages.broken"))))
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    assert (run.status(), run.progress().percent) == (Status.FAILED, least)
+
+
+@workflow(name="messages.slow", timeout=0.1)
+async def slow() -> None:
+    await stepwell.wait_signal("go")
+
+
+@workflow(name="messages.patient")
+async def patient() -> None:
+    await stepwell.wait_signal("go")
+
+
+@workflow(name="messages.waits")
+async def waits() -> None:
+    await stepwell.wait_signal("go", timeout=0.05)
+
+
+@step(name="messages.long", timeout_seconds=0.05)
+async def long() -> None:
+    await asyncio.Event().wait()
+
+
+@workflow(name="messages.calls_long")
+async def calls_long() -> None:
+    await long()
+
+
+declared_slow = define("messages-slow", signal_node("go"), timeout=0.1)
+
+OVER: list[tuple[Any, dict[str, Any], str]] = [
+    (slow, {}, r"the run took longer than 0\.1 s, its timeout"),
+    (declared_slow, {}, r"the run took longer than 0\.1 s, its timeout"),
+    (patient, {"governance": Governance(seconds=0.1)}, r"the run took longer than 0\.1 s, the budget Governance\(seconds=...\)"),
+    (waits, {}, r"signal 'go' did not come within 0\.05 s, the timeout of wait_signal"),
+    (calls_long, {}, r"step 'messages.long' took longer than 0\.05 s, its timeout_seconds"),
+]
+
+
+@pytest.mark.parametrize(("way", "options", "message"), OVER)
+def test_timeout_says_which_limit_it_was_and_how_long(well: Any, way: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ExecutionFailed, match=message):
+        well.start(way, **options).result(WAIT)
+
+
+def test_caller_that_waits_no_longer_hears_how_long_it_waited(well: Any) -> None:
+    with pytest.raises(TimeoutError, match=r"is still (RUNNING|WAITING) after timeout=0\.05 s"):
+        well.start(patient).result(0.05)
+
+
+def test_item_whose_attempts_were_cut_short_does_not_say_that_it_never_started(url: str) -> None:
+    with Stepwell(url, worker=False) as well:
+        item = well.enqueue(slow, max_attempts=2)
+        while item.state().status is not ItemStatus.FAILED:
+            write_unit_or_raise(well, ClaimItems("dead", 0.001, 1))
+            well.queue.recover()
+        with pytest.raises(ExecutionFailed, match=r"failed after 2 attempts without a commit: the worker .* died"):
+            item.result(WAIT)
