@@ -1,4 +1,4 @@
-"""Rows of the queue's tables, in the order of their columns, as the values that they stand for."""
+"""Rows of the queue's tables, decoded into values."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _ITEM = (
 
 
 def item_of(row: Sequence[Any]) -> Item:
-    """An item from the columns of the query ``item``."""
+    """Return an item from the columns of the query ``item``."""
     fields: dict[str, Any] = dict(zip(_ITEM, row, strict=True))
     fields["status"] = ItemStatus(fields["status"])
     return Item(**fields)
 
 
 def items_question(query: ItemQuery) -> tuple[Any, ...]:
-    """The statement that finds items, and its arguments: the one whose index holds the fewest others."""
+    """Return the statement that finds items, and its arguments: the one whose index has the fewest other items."""
     before = _LAST if query.before is None else query.before
     arguments = (query.queue, query.status, query.workflow_id, before, query.limit)
     if query.workspace_id is not None:
@@ -57,7 +57,7 @@ def items_question(query: ItemQuery) -> tuple[Any, ...]:
 
 
 def tier_of(row: Sequence[Any]) -> Tier:
-    """A tier from its columns."""
+    """Return a tier from its columns."""
     name, concurrency, weight, rate, depth, state_bytes, retention = row
     return Tier(
         name=name,
@@ -71,12 +71,12 @@ def tier_of(row: Sequence[Any]) -> Tier:
 
 
 def workspace_of(row: Sequence[Any]) -> Workspace:
-    """A workspace from its columns."""
+    """Return a workspace from its columns."""
     workspace_id, tier, is_paused, created_ms = row
     return Workspace(workspace_id=workspace_id, tier=tier, is_paused=bool(is_paused), created_ms=created_ms)
 
 
 def queue_of(row: Sequence[Any]) -> QueueSettings:
-    """A named queue from its columns."""
+    """Return a named queue from its columns."""
     name, is_paused, concurrency, rate = row
     return QueueSettings(name=name, is_paused=bool(is_paused), concurrency=concurrency, rate_per_second=rate)

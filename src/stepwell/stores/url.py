@@ -1,4 +1,4 @@
-"""From a URL to a store. Adapters are imported only when their URL asks for them."""
+"""Make the store of a URL. Adapters are imported only when a URL needs them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["store_of"]
 
 
 def store_of(url: str, clock: Clock, limits: Limits) -> Store:
-    """The store that a URL names, not opened yet; ``InvalidInput`` if no store has that scheme."""
+    """Return the store of a URL, not opened yet. Raise ``InvalidInput`` for an unknown scheme."""
     scheme = _scheme(url)
     if "#" in url:
-        # What follows would be left out without a word: half a password, and then the host, or half the name of a file.
+        # The rest would be dropped silently: half a password and the host, or half the name of a file.
         raise InvalidInput(f"{without_secrets(url)!r}: write # as %23 in a URL")
     match scheme:
         case "memory":

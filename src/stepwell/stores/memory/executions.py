@@ -94,10 +94,10 @@ class MemoryLeases:
     def __init__(self, clock: Clock, executions: Mapping[str, MemoryExecution]) -> None:
         self._clock, self._executions = clock, executions
         self.waking: dict[str, MemoryExecution] = {}
-        """Those that come due some time, so that a claim does not look at all that ever ran."""
+        """The heads of executions that will come due, so that a claim does not read all executions."""
 
     def write(self, unit: Claim | ClaimDue | Extension | Release, undo: UndoLog) -> Outcome:
-        """Write one unit, or say why not."""
+        """Write one unit, or return its refusal."""
         match unit:
             case Claim():
                 return self._claim(unit, undo)
@@ -135,7 +135,7 @@ class MemoryLeases:
         return Written()
 
     def rest(self, execution: MemoryExecution, rest: Rest, undo: UndoLog) -> None:
-        """Give the lease of an execution back with the time of the next look."""
+        """End the lease of an execution, and set when it is due."""
         undo.set(execution, "head", rested(execution.head, rest, self._clock.now_ms(), is_nudged=execution.is_nudged))
         self.note(execution, undo)
         undo.set(execution, "is_nudged", False)
@@ -153,7 +153,7 @@ class MemoryLeases:
             fault("lease.nudged")
 
     def note(self, execution: MemoryExecution, undo: UndoLog) -> None:
-        """Keep the list of those that come due up with a head that was written."""
+        """Update the heads that will come due with a head that was written."""
         execution_id, is_noted = execution.head.execution_id, execution.head.execution_id in self.waking
         if execution.head.wake_ms is None and is_noted:
             undo.drop(self.waking, execution_id)
@@ -161,7 +161,7 @@ class MemoryLeases:
             undo.put(self.waking, execution_id, execution)
 
     def forget(self, execution_id: str, undo: UndoLog) -> None:
-        """Remove a deleted execution from those that come due."""
+        """Remove a deleted execution from the heads that will come due."""
         if execution_id in self.waking:
             undo.drop(self.waking, execution_id)
 
@@ -199,7 +199,7 @@ class MemoryExecutions:
         return unfit(commit, head, is_taken=head is not None or commit.execution_id in self._deleted)
 
     def write(self, commit: Commit, undo: UndoLog) -> None:
-        """Write a commit that fits, with its snapshot and what becomes of the lease."""
+        """Write a commit that fits, with its snapshot and its rest."""
         execution = self.rows.get(commit.execution_id) or self._create(commit, undo)
         undo.put(execution.by_commit_id, commit.commit_id, commit.revision)
         undo.append(execution.commits, StoredCommit(commit.revision, commit.header, commit.body))
@@ -228,7 +228,7 @@ class MemoryExecutions:
         execution = self.rows[archiving.execution_id]
         newer = [stored for stored in execution.snapshots if stored.revision > through]
         undo.set(execution, "commits", execution.rows(through, head.revision))
-        # Ids that users chose stay, so that a very late retry is recognised; ours say their revision.
+        # Commit ids that users chose stay, so that a very late retry is recognised; Stepwell's own contain their revision.
         kept = {name: at for name, at in execution.by_commit_id.items() if at > through or revision_in(name) != at}
         undo.set(execution, "by_commit_id", kept)
         undo.set(execution, "snapshots", [archiving.snapshot, *newer])
@@ -261,7 +261,7 @@ class MemoryExecutions:
         return None if execution is None else execution.head
 
     def load(self, execution_id: str, at: int | None, since: int | None) -> Loaded | None:
-        """Return what an execution's state at a revision is built from."""
+        """Return the rows that an execution's state at a revision is built from."""
         execution = self.rows.get(execution_id)
         if execution is None:
             return None

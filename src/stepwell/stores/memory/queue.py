@@ -1,4 +1,4 @@
-"""Queue in memory: items with the indexes that the rules look them up by, workspaces, tiers and named queues."""
+"""The queue in memory: items with their indexes, workspaces, tiers and named queues."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _MOST_WAITS = 1_000
 
 
 def lanes_of(items: Iterable[Item], now_ms: int) -> list[Lane]:
-    """Return what waits and runs, by workspace and queue."""
+    """Return how many items wait and run, by workspace and queue."""
     grouped: dict[tuple[str, str], list[Item]] = {}
     for item in items:
         grouped.setdefault((item.workspace_id, item.queue), []).append(item)
@@ -129,11 +129,11 @@ class MemoryItems:
         return self._delayed[0][0] if self._delayed else None
 
     def has_ready(self) -> bool:
-        """Return whether there is anything for claims to find."""
+        """Return whether there are items that a claim can read."""
         return bool(self._ready)
 
     def promote(self, now_ms: int) -> None:
-        """Move items whose time has come to where claims find them. Time does not go back, so this is never taken back."""
+        """Move items whose time has come to the ready ones. Time does not go back, so this is never undone."""
         end = bisect_left(self._delayed, (now_ms + 1, 0))
         for _, number in self._delayed[:end]:
             self._add_ready(self._by_number[number])
@@ -151,7 +151,7 @@ class MemoryItems:
         return self._by_number[number]
 
     def ready(self) -> dict[LaneKey, list[Candidate]]:
-        """Return the lanes that have something ready, in order."""
+        """Return the lanes with ready items, in order."""
         return self._ready
 
     def pending_in(self, workspace_id: str) -> int:
@@ -179,7 +179,7 @@ class MemoryItems:
         return self._found(max(self._bouncing.get((workspace_id, debounce), ()), default=None))
 
     def of_execution(self, execution_id: str) -> Item | None:
-        """Return the item that an execution comes from, while that is DISPATCHED: before, others may want the same id."""
+        """Return the item that an execution comes from, once it is DISPATCHED: until then other items may want the same id."""
         return self._found(self._executions.get(execution_id))
 
     def _found(self, number: int | None) -> Item | None:
@@ -268,7 +268,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class _MemoryDesk:
-    """Items as the admission of a request looks them up."""
+    """The reads and writes that the admission of a request needs."""
 
     def __init__(self, queue: MemoryQueue, undo: UndoLog) -> None:
         self._queue, self._undo = queue, undo
@@ -318,17 +318,17 @@ class MemoryQueue:
         """Write one unit, or say why not."""
         return self._writers[type(unit)](unit, undo)
 
-    # What rides with a commit.
+    # Changes that land with a commit.
 
     def add(self, items: Sequence[NewItem], undo: UndoLog) -> list[Enqueued | StepwellError]:
-        """Add items, each if it can be."""
+        """Add items; return an answer or a refusal for each."""
         desk, now = _MemoryDesk(self, undo), self._clock.now_ms()
         answers = [admit(new, desk, now) for new in items]
         fault("queue.items_written")
         return answers
 
     def mark(self, mark: ItemMark, undo: UndoLog, execution_id: str | None = None) -> StepwellError | None:
-        """Move an item on, or say why not."""
+        """Apply a mark to an item, or return its refusal."""
         item = self.rows.get(mark.item_id)
         after = marked(item, mark, self._clock.now_ms(), execution_id, self.rows.single)
         if isinstance(after, StepwellError):
@@ -344,7 +344,7 @@ class MemoryQueue:
         if after is not None:
             self._change(item, after, undo)
 
-    # What the desk asks.
+    # For the admission of requests.
 
     def room(self, workspace_id: str) -> int | StepwellError:
         """Return how many more items a workspace may have waiting."""
@@ -391,7 +391,7 @@ class MemoryQueue:
         return Written([after])
 
     def _give_back_start(self, item: Item, now_ms: int, undo: UndoLog) -> None:
-        """Give the rate back for a start that a claim has counted and that did not happen."""
+        """Give a start back to the rates: a claim has counted it, and it did not happen."""
         claimed_ms, tenant, named = item.claimed_ms or 0, self._tenants[item.workspace_id], self._queues.get(item.queue)
         rate_ms = earlier_rate_ms(self._tier_of(item.workspace_id).rate_per_second, tenant.rate_ms, claimed_ms, now_ms)
         undo.put(self._tenants, item.workspace_id, replace(tenant, rate_ms=rate_ms))
@@ -511,7 +511,7 @@ class MemoryQueue:
         return min(free, rate_allowance(settings.rate_per_second, named.rate_ms, now_ms))
 
     def _count(self, choosing: ClaimSelection, taken: Sequence[Item], now_ms: int, undo: UndoLog) -> None:
-        """Note what was taken for the next claim's fairness and rates."""
+        """Count the taken items for the next claim's fairness and rates."""
         undo.set(self, "turn", choosing.turn)
         for name, (passed, started) in choosing.passes().items():
             tenant = self._tenants[name]
@@ -525,7 +525,7 @@ class MemoryQueue:
     # Reading.
 
     def state_bytes_of(self, workspace_id: str) -> int | None:
-        """Return how much scoped state a workspace may hold; None: no limit."""
+        """Return the limit of a workspace's scoped state; None if it has none."""
         return self._tier_of(workspace_id).state_bytes if workspace_id in self._tenants else None
 
     def _tier_of(self, workspace_id: str) -> Tier:
@@ -545,7 +545,7 @@ class MemoryQueue:
         return sorted(wanted, key=lambda item: -item.number)[: query.limit]
 
     def lanes(self, workspace_id: str | None) -> list[Lane]:
-        """Return what waits and runs."""
+        """Return how many items wait and run, by workspace and queue."""
         return lanes_of([item for item in self.rows if workspace_id in (None, item.workspace_id)], self._clock.now_ms())
 
     def workspaces(self) -> list[Workspace]:

@@ -29,12 +29,12 @@ class MemoryEntries:
         self.rows: dict[str, dict[str, StoredEntry]] = {}
         self._totals: dict[str, ScopeTotals] = {}
         self._held: dict[str, int] = {}
-        """How many bytes each workspace has."""
+        """The bytes of each workspace."""
 
     # Writing.
 
     def resolve(self, ops: Sequence[StateOp]) -> Resolution | StepwellError:
-        """Return what operations come to, or why they cannot be."""
+        """Return the result of operations, or their refusal."""
         return resolve(ops, self._stored, self.totals, self._clock.now_ms(), self._limits, self._expired, self._room_of)
 
     def _room_of(self, workspace_id: str) -> StateRoom | None:
@@ -42,7 +42,7 @@ class MemoryEntries:
         return None if most is None else StateRoom(most, self._held.get(workspace_id, 0))
 
     def write(self, resolution: Resolution, undo: UndoLog) -> Outcome:
-        """Write what operations came to."""
+        """Write the result of operations."""
         for scope, revision in resolution.cleared.items():
             rows = self.rows.get(scope, {})
             tomb = StoredEntry(None, revision, resolution.now_ms)
@@ -60,7 +60,7 @@ class MemoryEntries:
         return Written(resolution.answers)
 
     def sweep(self, sweep: Sweep, undo: UndoLog) -> Outcome:
-        """Drop old tombstones and turn what has expired into new ones."""
+        """Drop old tombstones, and turn expired entries into new ones."""
         oldest = self._clock.now_ms() - sweep.tombstone_ms
         for rows in self.rows.values():
             dead = [key for key, row in rows.items() if row.data is None and (row.expires_ms or 0) <= oldest]
@@ -83,7 +83,7 @@ class MemoryEntries:
     # Reading.
 
     def entries(self, scope: str, keys: Sequence[str]) -> dict[str, StoredEntry]:
-        """Return those of some keys that are there."""
+        """Return the live entries of some keys."""
         rows, now = self.rows.get(scope, {}), self._clock.now_ms()
         found = ((key, alive(rows.get(key), now)) for key in keys)
         return {key: row for key, row in found if row is not None}
@@ -96,16 +96,16 @@ class MemoryEntries:
         return [(key, row) for key, row in live if row is not None][:limit]
 
     def changes(self, scope: str, after: int) -> list[tuple[str, StoredEntry]]:
-        """Return what was written since a revision, tombstones too."""
+        """Return entries that were written since a revision, with tombstones."""
         rows = [(key, row) for key, row in self.rows.get(scope, {}).items() if row.revision > after]
         return sorted(rows, key=lambda pair: (pair[1].revision, pair[0]))
 
     def totals(self, scope: str) -> ScopeTotals:
-        """Return what a scope holds."""
+        """Return a scope's revision, number of keys and bytes."""
         return self._totals.get(scope) or ScopeTotals()
 
     def scopes(self, workspace_id: str | None) -> Iterator[str]:
-        """Return the scopes that hold something."""
+        """Return the scopes with any keys."""
         paths = sorted(path for path, totals in self._totals.items() if totals.keys)
         return (path for path in paths if workspace_id is None or workspace_of(path) == workspace_id)
 
@@ -119,11 +119,11 @@ class MemoryLocks:
         self.fences = 0
 
     def broken(self, guards: Sequence[LockGuard]) -> LeaseLost | None:
-        """Return the first lock that a writer believes it holds and has lost."""
+        """Return the first guarded lock that the writer has lost."""
         return broken(guards, self._held.get)
 
     def write(self, unit: Acquire | Renew | Unlock, undo: UndoLog) -> Outcome:
-        """Write one unit, or say why not."""
+        """Write one unit, or return its refusal."""
         match unit:
             case Acquire():
                 return self._acquire(unit, undo)

@@ -44,7 +44,7 @@ __all__ = ["MemoryStore"]
 
 
 class _OpenLock:
-    """A reentrant lock that nobody gets once the store is closed: ``StoreUnavailable`` is raised then."""
+    """A reentrant lock that raises ``StoreUnavailable`` once the store is closed."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -61,7 +61,7 @@ class _OpenLock:
 
 
 class MemoryStore:
-    """Store that keeps everything in this process, under one lock; values are bytes, so what is read cannot be changed."""
+    """Keeps everything in this process, under one lock. Values are bytes, so that values that were read cannot be changed."""
 
     def __init__(self, clock: Clock, limits: Limits) -> None:
         self._clock = clock
@@ -95,8 +95,8 @@ class MemoryStore:
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG002 - no other process can write here
         return lambda: None
 
-    # Writing. Every rule of a unit is decided before its first write, so there is nothing to roll back but a fault in between;
-    # `_undo` keeps what a unit replaced, to take back the whole group in that case.
+    # Writing. All rules of a unit are checked before its first write, so only a fault in between needs a roll-back; `_undo` keeps
+    # what the units replaced.
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         fault("store.before_begin")
@@ -139,7 +139,7 @@ class MemoryStore:
         return self._commit_alone(commit, undo)
 
     def _commit_with_items(self, commit: Commit, undo: UndoLog) -> Outcome:
-        """Write a commit and what it does to the queue: if any of it is refused, all of it is taken back."""
+        """Write a commit and its changes of the queue: all of it or nothing."""
         before = len(undo)
         added = self._queue.add(commit.items, undo) if commit.items else []
         refusal = next((answer for answer in added if isinstance(answer, StepwellError)), None)
@@ -163,7 +163,7 @@ class MemoryStore:
         return Written() if resolution is None else self._entries.write(resolution, undo)
 
     def _check(self, commit: Commit) -> Seen | StepwellError | None:
-        """Return why a commit is not written now; None if it can be."""
+        """Return why a commit cannot be written now; None if it can."""
         broken = self._locks.broken(commit.guards) if commit.guards else None
         return self._executions.seen(commit) or broken or self._executions.unfit(commit)
 

@@ -1,4 +1,4 @@
-"""Undo log: takes back the writes of a group that failed half-way."""
+"""Undo log: rolls back the writes of a group that failed half-way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class UndoLog:
         self._steps: list[Callable[[], object]] = []
 
     def take_back(self, to: int = 0) -> None:
-        """Take back what was written, all of it or what came after ``to`` steps."""
+        """Undo all writes, or those after the first ``to`` ones."""
         while len(self._steps) > to:
             self._steps.pop()()
 
@@ -48,5 +48,5 @@ class UndoLog:
         setattr(thing, attribute, value)
 
     def call(self, step: Callable[[], object]) -> None:
-        """Remember how to take back a write that was done elsewhere."""
+        """Add the undo function of a write that was done elsewhere."""
         self._steps.append(step)

@@ -1,8 +1,9 @@
-"""One connection to the server: send a statement, wait for its reply, and map the server's error codes to Stepwell's errors.
+"""A connection to the server: send a statement, wait for its reply, and map the server's error codes to Stepwell's errors.
 
 Statements go through libpq (``psycopg.pq``) by name, prepared once per connection, in binary. For a small statement that takes a
 third less time than a cursor, and it leaves the waiting to this module: with a timeout, and open to Ctrl-C. After an exchange the
-connection is either clean (a refused statement is a reply, too) or closed, so nobody ever reads another statement's reply.
+connection is either clean (a refused statement is a reply, too) or closed, so that no caller ever reads another statement's
+reply.
 """
 
 from __future__ import annotations
@@ -307,8 +308,11 @@ def _input_check(socket: int) -> Callable[[float], object]:
 
 @cache
 def _prepared_name(name: str, text: bytes) -> bytes:
-    """Return a statement's name on the server, with a digest of its text. Behind a pooler that hands sessions around, the name may
-    be known there from another schema or version, and must then be the same statement, or none."""
+    """Return a statement's name on the server, with a digest of its text.
+
+    A pooler that shares server sessions may know the name from another schema or version; the same name must then mean the same
+    statement.
+    """
     return f"{sha256(text).hexdigest()[:16]}_stepwell_{name}".encode()
 
 

@@ -95,7 +95,7 @@ _codes: dict[tuple[str, str], str] = {}
 
 
 def _code_of(words: str, settings: PostgresSettings, deadline: float) -> str | None:
-    """Return the error code of a failed connection, if the server gave one and this system can find it out."""
+    """Return the error code of a failed connection, if the server sent one and this system can read it."""
     found = _codes.get((settings.conninfo, words))
     if found is None and hasattr(os, "memfd_create") and len(_codes) < 1_000:
         found = _traced_code(settings, deadline)
@@ -107,9 +107,9 @@ def _code_of(words: str, settings: PostgresSettings, deadline: float) -> str | N
 def _traced_code(settings: PostgresSettings, deadline: float) -> str | None:
     """Return the error code with which the server refuses a connection.
 
-    libpq gives no code for a failed connection, only words, and words change with the server's language. Its trace of the messages
-    has the code; so the connection is tried once more with the trace on, into a file that exists in memory alone. The stream that
-    libpq makes of the descriptor is a few kilobytes that nobody can free: hence once for each kind of failure.
+    libpq has no code for a failed connection, only a message, which changes with the server's language. Its trace of the protocol
+    has the code. So the connection is tried once more with the trace on, into a file that exists in memory alone. The stream that
+    libpq makes of the descriptor is a few kilobytes that cannot be freed: hence once for each kind of failure.
     """
     trace = os.memfd_create("stepwell-trace")
     try:

@@ -1,4 +1,4 @@
-"""The queue items that a group touches, locked, and as its units so far leave them; part of ``locked_rows``."""
+"""The locked queue items of a group, as its units so far leave them; part of ``locked_rows``."""
 
 from __future__ import annotations
 
@@ -180,12 +180,12 @@ class LockedItems:
     # Admission of requests.
 
     def room(self, workspace_id: str) -> int | StepwellError:
-        """Return how many more items may wait in a workspace, or why none may."""
+        """Return how many more items may wait in a workspace, or the refusal."""
         room = self._rooms.get(workspace_id)
         return unknown_workspace(workspace_id) if room is None else room
 
     def slots(self, workspace_id: str) -> int | StepwellError:
-        """Return how many executions a workspace may start now, or why there can be none."""
+        """Return how many executions a workspace may start now, or the refusal."""
         slots = self._slots.get(workspace_id)
         if slots is None:
             return unknown_workspace(workspace_id)

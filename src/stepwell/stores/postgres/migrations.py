@@ -1,12 +1,12 @@
-"""Brings a schema up to what this code needs, once, under a lock, and safe to be killed anywhere.
+"""Migrations: bring a schema up to date, once, under a lock, and safe to be killed anywhere.
 
-``NNNN_name.sql`` runs in one transaction that records it last: it is there whole or not at all. ``NNNN_name.post.sql`` runs after
-every such part, statement by statement outside a transaction, for what PostgreSQL builds beside running work (``CREATE INDEX
-CONCURRENTLY IF NOT EXISTS``); it is recorded when it is through and runs again if it was not, after the half-built indexes that a
-killed one leaves are dropped, which ``IF NOT EXISTS`` would take for whole. Neither part may break the version before it, whose
-processes go on working meanwhile. A file that was released is never edited: its digest is recorded.
+``NNNN_name.sql`` runs in one transaction that records it last: it is applied whole or not at all. ``NNNN_name.post.sql`` runs
+after all such parts, statement by statement outside a transaction, for changes that PostgreSQL makes beside running work
+(``CREATE INDEX CONCURRENTLY IF NOT EXISTS``). It is recorded at its end, and runs again if it was interrupted, after the
+half-built indexes of a killed run are dropped, which ``IF NOT EXISTS`` would take for complete ones. Neither part may break the
+version before it, whose processes still run. A file that was released is never edited: its digest is recorded.
 
-The lock is a transaction's, held by a second connection, so it needs no session of its own and goes with its process.
+The lock is a transaction's, held by a second connection, so it needs no session of its own and ends with its process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 _BODY = re.compile(r"\$\$.*?\$\$", re.DOTALL)
 _BODY_PLACE = re.compile(r"\$\$")
 
-# The tables that hold workspaces' rows; "locks" among them, which has no policy, so that only the owner sees it.
+# The tables with workspaces' rows; "locks" among them, which has no policy, so that only the owner sees it.
 _GUARDED = (
     *("executions", "commits", "snapshots", "state_scopes", "state_entries", "state_held", "locks"),
     *("items", "workspaces", "tiers", "queues"),
@@ -63,11 +63,11 @@ class Migration(msgspec.Struct, frozen=True):
 
 
 class _Found(msgspec.Struct):
-    """Which migrations a schema has."""
+    """The migrations that a schema has."""
 
     digests: dict[int, str]
     done: set[int]
-    """The migrations whose post part is done, too."""
+    """The migrations whose post part is complete, too."""
 
 
 def _read_migrations() -> list[Migration]:
@@ -131,10 +131,10 @@ def _check_known(found: _Found, settings: PostgresSettings, migrations: Sequence
 
 @contextmanager
 def _locked(settings: PostgresSettings) -> Generator[None]:
-    """One process at a time, of all schemas of the database: indexes that are built concurrently wait for each other.
+    """Hold the lock of all schemas of the database: indexes that are built concurrently wait for each other.
 
-    Asked for again and again, never waited for inside a statement: that would hold a snapshot, which the index that the other one
-    builds waits for. For the same reason the level is the one that drops its snapshot after each statement.
+    The lock is polled, never waited for inside a statement: that would hold a snapshot, for which the other process's index build
+    waits. For the same reason the isolation level is the one that drops its snapshot after each statement.
     """
     guard = connect_database(settings)
     guard.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
@@ -184,7 +184,7 @@ def _run_post_parts(database: Database, settings: PostgresSettings, migrations: 
     present = _has_row_security(database, settings)
     if settings.has_row_security not in (None, present):
         _switch_row_security(database, settings, is_on=settings.has_row_security is True)
-    elif present is None:  # tables that came with a later migration are guarded as those before them are
+    elif present is None:  # tables of a later migration get the same guard as earlier ones
         _switch_row_security(database, settings, is_on=True)
 
 
@@ -202,7 +202,7 @@ def _has_row_security(database: Database, settings: PostgresSettings) -> object:
 
 
 def _check_visible(database: Database, settings: PostgresSettings) -> None:
-    """Row-level security must not hide rows from the engine: it would take an execution that it cannot see for none."""
+    """Raise if row-level security hides rows from the engine: it would take an execution that it cannot see for a missing one."""
     [(is_restricted,)] = _run(database, settings, "is_restricted", settings.schema)
     if is_restricted:
         raise StoreUnavailable(
@@ -212,7 +212,7 @@ def _check_visible(database: Database, settings: PostgresSettings) -> None:
 
 
 def _statements(script: str) -> list[str]:
-    """The statements of a script, each of which ends with a semicolon at the end of a line that is not inside a function's body."""
+    """Return the statements of a script. Each ends with a semicolon at the end of a line outside a function's body."""
     bodies = _BODY.findall(script)
     parts = (part.strip() for part in _STATEMENT_END.split(_COMMENT.sub("", _BODY.sub("$$", script))))
     left = iter(bodies)

@@ -40,7 +40,7 @@ _Columns = Sequence[Callable[[Iterable[Any]], bytes]]
 
 
 class _Batch(NamedTuple):
-    """Rows for one statement, which takes an array per column."""
+    """The rows of one statement, which takes an array per column."""
 
     name: str
     columns: _Columns
@@ -101,7 +101,7 @@ class GroupTransaction:
         return self._connection.run_all([*pending, *calls])[len(pending) :]
 
     def _changes(self, view: LockedRows) -> Iterator[StatementCall]:
-        """The statements that write what a view has changed."""
+        """Return the statements that write the changes of a view."""
         # First, so that a sweep keeps the tombstones that it makes itself: watchers of the scope still have to see them.
         for sweep in view.sweeps:
             yield "drop_tombstones", (view.now_ms - sweep.tombstone_ms, sweep.limit)
@@ -183,7 +183,7 @@ class GroupTransaction:
         return fetch
 
     def _rooms(self, workspaces: Sequence[str]) -> tuple[dict[str, StateRoom], int]:
-        """Return the bytes that limited workspaces may hold and do hold, counted if need be, and the time after the locks."""
+        """Return the limits and sizes of limited workspaces, counted if necessary, and the time after the locks."""
         calls: list[StatementCall] = [("state_rooms", [texts(workspaces)]), ("now", [self._ahead_ms])]
         rows, [(now_ms,)] = self._run_all(calls)
         while any(held is None for _, _, held in rows):  # another transaction can delete a count right after it was made
@@ -209,7 +209,7 @@ def _commit_ids(touched: Footprint) -> list[bytes]:
 
 
 def _batches(view: LockedRows) -> Iterator[_Batch]:
-    """What a view has changed, in an order in which each statement finds the rows that it needs."""
+    """Return the changes of a view, in an order in which each statement finds the rows that it needs."""
     heads = {**view.heads, **view.deleted}
     created = [_execution_row(view, heads[key]) for key in sorted(view.created)]
     yield _Batch("insert_executions", _EXECUTION, created)

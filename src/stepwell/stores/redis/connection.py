@@ -60,7 +60,7 @@ class Wire:
         self.used_at = 0.0
         """When it was last given back."""
         self.is_read_only = False
-        """Whether the server has said that it is a replica now: the primary is elsewhere since a failover."""
+        """Whether the server has reported that it is a replica now: a failover has moved the primary."""
 
     def send(self, packet: bytes) -> None:
         """Send everything."""

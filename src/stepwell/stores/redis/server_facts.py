@@ -1,4 +1,4 @@
-"""Read what a Redis server says about itself: whether it can hold a store, and what it keeps after a crash."""
+"""Read the facts of a Redis server: whether it can hold a store, and what it keeps after a crash."""
 
 from __future__ import annotations
 

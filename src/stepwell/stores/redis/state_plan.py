@@ -116,7 +116,7 @@ class StatePlan:
         self._rooms = {name: StateRoom(int(most), int(held)) for name, most, held in rooms if most}
 
     def resolve(self, ops: Sequence[StateOp]) -> Resolution | StepwellError:
-        """Return what the operations come to after the units so far, or why they are refused."""
+        """Return the result of operations after the units so far, or their refusal."""
         return resolve(
             ops, self._lookup, lambda path: self._scopes[path].totals, self.now_ms, self._limits, self._expired, self._rooms.get
         )
@@ -140,7 +140,7 @@ class StatePlan:
         return stored is not None and stored.data is not None and alive(stored, self.now_ms) is None
 
     def checks(self, ops: Sequence[StateOp]) -> list[ScopeWrite]:
-        """Return what the script of a refused unit must compare: the refusal holds while the scopes are as they were read."""
+        """Return the comparisons for the script of a refused unit: the refusal holds while the scopes are as they were read."""
         return [ScopeWrite(path, self._keys.scope(path), self._scopes[path].raw, b"") for path in _paths(ops)]
 
     def is_untouched(self, ops: Sequence[StateOp]) -> bool:
@@ -148,7 +148,7 @@ class StatePlan:
         return all(self._scopes[path].is_untouched and workspace_of(path) not in self._filled for path in _paths(ops))
 
     def writes(self, ops: Sequence[StateOp], resolution: Resolution) -> list[ScopeWrite]:
-        """Return what the script of a unit must compare and write; the units after it build on that."""
+        """Return the comparisons and writes for the script of a unit; the units after it build on them."""
         writes = {path: self._write(path, resolution) for path in _paths(ops)}
         for (path, key), entry in resolution.entries.items():
             writes[path].rows[key] = self._scopes[path].rows[key] = entry

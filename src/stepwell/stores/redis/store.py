@@ -74,7 +74,7 @@ class RedisStore:
         self._connection = connection
 
     def _identify(self, connection: RedisConnection) -> bytes:
-        """Return the mark of the store that is there, or of a new one; never make a new one among the remains of another."""
+        """Return the mark of the existing store, or of a new one. Never create a store among the remains of another."""
         keys = self._keys
         parts = (keys.executions, keys.scopes, keys.queue + b":ids")
         mark, *remains = (
@@ -142,7 +142,7 @@ class RedisStore:
         fault("store.before_begin")
         if not any(isinstance(unit, Sweep) for unit in units):
             return self._writer.write(units)
-        # RedisSweeper commutes with every other unit, so it waits until they are written.
+        # A sweep commutes with every other unit, so it runs after them.
         others = iter(self._write_others([unit for unit in units if not isinstance(unit, Sweep)]))
         return [self._sweep(unit) if isinstance(unit, Sweep) else next(others) for unit in units]
 

@@ -42,25 +42,26 @@ class Statements:
         self.db, self._sql, self.now_ms = db, sql, now_ms
 
     def run(self, name: str, *arguments: object) -> int:
-        """Run a statement and say how many rows it changed."""
+        """Run a statement, and return the number of changed rows."""
         return self.db.run(self._sql[name], *arguments)
 
     def run_all(self, name: str, rows: list[tuple[object, ...]]) -> bool:
-        """Run a statement on many rows that is done whole or not at all, and say whether it was."""
+        """Run a statement on many rows, whole or not at all; return whether it was done."""
         return self.db.run_all(*statement_of(self._sql[name], rows))
 
     def rows(self, name: str, *arguments: object) -> list[tuple[Any, ...]]:
-        """Run a statement and give its rows."""
+        """Run a statement, and return its rows."""
         return self.db.rows(self._sql[name], *arguments)
 
 
 log = logging.getLogger(__name__)
 
-# "Swel" in ASCII; stands in the file's header, so that we never write into somebody else's database.
+# "Swel" in ASCII, in the file's header, so that Stepwell never writes into another program's database.
 APPLICATION_ID = 0x5377656C
 
-# A checkpoint comes about every 285 commits and takes 0.7 ms: 2 µs for each. Four times the pages would save one of these two; but
-# the log file would need four times as long to reach its size after each opening, and while it grows, a commit takes twice as long.
+# A checkpoint comes about every 285 commits and takes 0.7 ms: 2 µs for each. Four times the pages would save one of these two;
+# but the log file would take four times as long to reach its size after each opening, and while it grows, a commit takes twice as
+# long.
 _CHECKPOINT_PAGES = 1000
 
 _SCHEMA = read_schema("stepwell.stores.sqlite")
@@ -105,7 +106,7 @@ def journal_mode(version: str) -> str:
 
 
 class Database:
-    """Connection to a file that is ours or new, set up as this store needs it."""
+    """A connection to a file of Stepwell or a new one, set up as this store needs it."""
 
     def __init__(self, settings: SqliteSettings, *, is_writer: bool, vfs: str | None = None) -> None:
         self._settings = settings
@@ -127,7 +128,7 @@ class Database:
             raise
 
     def rows(self, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
-        """Run a statement to its end and give its rows."""
+        """Run a statement to its end, and return its rows."""
         try:
             return self._cursor.execute(sql, arguments).fetchall()
         except UnicodeDecodeError as error:
@@ -135,18 +136,18 @@ class Database:
             raise Corrupted(f"{self._settings.path!r}: the file is damaged; restore it from a backup ({error})") from None
 
     def run(self, sql: str, *arguments: object) -> int:
-        """Run a statement and say how many rows it changed."""
+        """Run a statement, and return the number of changed rows."""
         self._cursor.execute(sql, arguments)
         return self._connection.changes()
 
     def run_many(self, sql: str, rows: list[tuple[object, ...]]) -> int:
-        """Run a statement once for each row of arguments and say how many rows it changed altogether."""
+        """Run a statement once for each row of arguments; return the total number of changed rows."""
         before = self._connection.total_changes()
         self._cursor.executemany(sql, rows)
         return self._connection.total_changes() - before
 
     def run_all(self, sql: str, arguments: list[object]) -> bool:
-        """Run a statement that raises unless all of it can be done, and say whether it was done."""
+        """Run a statement that fails unless all of it can be done; return whether it was done."""
         try:
             self._cursor.execute(sql, arguments)
         except apsw.ConstraintError as error:
@@ -156,7 +157,7 @@ class Database:
         return True
 
     def value(self, sql: str) -> Any:
-        """Return the single value that a statement gives."""
+        """Return the single value of a statement."""
         return self._cursor.execute(sql).fetchall()[0][0]
 
     def is_in_transaction(self) -> bool:
@@ -164,13 +165,13 @@ class Database:
         return self._connection.in_transaction
 
     def close(self) -> None:
-        """Close it, whatever state it is in."""
+        """Close the connection, in any state."""
         self._connection.close(True)
 
     def migrate(self) -> None:
         """Run the schema scripts that the file lacks, in one transaction that bumps the version last.
 
-        After an error the transaction may be open still; whoever called this closes the connection, which takes it back.
+        After an error the transaction may still be open; the caller closes the connection, which rolls it back.
         """
         try:
             if self.value("PRAGMA user_version") != SCHEMA_VERSION:
@@ -207,7 +208,7 @@ class Database:
         self.rows("PRAGMA mmap_size = 0")
 
     def _check_ours(self) -> None:
-        # In one transaction: another process may be setting the file up between two questions.
+        # In one transaction: another process may be setting the file up between two statements.
         self.rows("BEGIN")
         application, version = self.value("PRAGMA application_id"), self.value("PRAGMA user_version")
         tables: int = self.value("SELECT count(*) FROM sqlite_schema")
@@ -223,7 +224,7 @@ class Database:
         mode = journal_mode(apsw.sqlite_lib_version())
         if mode != "wal":
             log.warning("SQLite %s may lose data in WAL mode; using journal_mode=%s", apsw.sqlite_lib_version(), mode)
-        # Turning a new file to WAL needs the file for itself, and SQLite does not wait for that; another process may be at it.
+        # Switching a new file to WAL needs exclusive access, for which SQLite does not wait; another process may be doing it.
         deadline = time.monotonic() + self._settings.busy_seconds
         while True:
             try:
@@ -235,7 +236,7 @@ class Database:
                 time.sleep(0.01)
 
 
-# Which of our errors each of SQLite's is, and what to do about it.
+# The Stepwell error for each of SQLite's errors, with what to do about it.
 _ERRORS: tuple[tuple[type[apsw.Error], type[StoreUnavailable], str], ...] = (
     (apsw.BusyError, StoreUnavailable, "another process has been writing for longer than busy_seconds; try again"),
     (apsw.LockedError, StoreUnavailable, "the database is locked; try again"),

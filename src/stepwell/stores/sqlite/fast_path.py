@@ -1,8 +1,8 @@
-"""Statements that write many commits at once: one for steps, one for first commits and one for last ones.
+"""The fast path: statements that write many commits at once: one for steps, one for first commits and one for last ones.
 
-Every statement releases the GIL and has to wait for it again, behind whatever else the process does; so a group is written by as
-few statements as possible. If any commit of a statement cannot land, the statement writes nothing, and the general way then writes
-each commit by itself to find out which. Commits of different executions do not touch each other, so their order does not matter.
+Every statement releases the GIL and has to get it back, behind the process's other threads; so a group is written by as few
+statements as possible. If any commit of a statement cannot land, the statement writes nothing, and the general way writes each
+commit by itself to find it. Commits of different executions do not touch each other, so their order does not matter.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STEPS, FIRST, LAST = BATCH_STATEMENTS = "commits", "first_commits", "last_commit
 _STATEMENT_OF_KIND = {CommitKind.STEP: STEPS, CommitKind.FIRST: FIRST, CommitKind.RUN: FIRST, CommitKind.LAST: LAST}
 
 MOST_AT_ONCE = 256
-"""How many commits one statement may have. apsw does not cache a statement of more than 16 KiB, and preparing it anew takes longer
+"""The most commits in one statement. apsw does not cache a statement of more than 16 KiB, and preparing it again takes longer
 than running it."""
 
 _ROW = re.compile(r"^\(\?.*\)$", re.MULTILINE)
@@ -58,10 +58,10 @@ def batch_statement(unit: Unit, numbers: Mapping[str, int]) -> str | None:
 
 
 def statement_of(sql: str, rows: Sequence[tuple[object, ...]]) -> tuple[str, list[object]]:
-    """Return a statement on one row of values as one on all of these rows, and its arguments.
+    """Return the statement for all these rows from the statement for one row, and its arguments.
 
-    Values are bound one by one: SQLite took as long to take them out of a JSON list as to write them. The number of rows is rounded
-    up to a power of two and filled with NULL, or each size of group would be a statement of its own to prepare.
+    Values are bound one by one: SQLite takes as long to extract them from a JSON list as to write them. The number of rows is
+    rounded up to a power of two and filled with NULL, so that there are few statements to prepare.
     """
     if len(rows) == 1:
         return sql, [*rows[0]]

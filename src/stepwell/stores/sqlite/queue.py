@@ -1,6 +1,6 @@
-"""Queue on SQLite: its reads, and its writes inside the store's transaction.
+"""The queue on SQLite: its reads, and its writes inside the store's transaction.
 
-A transaction is the only writer, so what it counts stays true until it ends: concurrency limits hold at every instant.
+A transaction is the only writer, so its counts stay true until it ends: concurrency limits hold at every instant.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SqliteQueueReads:
         return [item_of(row) for row in self._queue_rows(*items_question(query))]
 
     def lanes(self, workspace_id: str | None = None) -> list[Lane]:
-        """Return what waits and runs, by workspace and queue, in one view."""
+        """Return how many items wait and run, by workspace and queue, in one view."""
         now = self.now_ms()
 
         def query(db: Database) -> list[Lane]:
@@ -108,7 +108,7 @@ class SqliteQueueReads:
         return rows[0][0] if rows else None
 
     def has_ready(self) -> bool:
-        """Return whether there is anything for claims to find."""
+        """Return whether there are items that a claim can read."""
         return bool(self._queue_rows("has_ready"))
 
     def workspaces(self) -> list[Workspace]:
@@ -159,10 +159,10 @@ class QueueWriting:
     def __init__(self, db: Database, now_ms: int) -> None:
         self._db, self._now_ms = db, now_ms
         self._rooms: dict[str, int | StepwellError] = {}
-        """How many more items each workspace may have waiting; forgotten whenever something else than an enqueue happens."""
+        """How many more items may wait in each workspace; forgotten whenever anything but an enqueue happens."""
 
     def write(self, unit: Any) -> Outcome:
-        """Write one unit, or say why not."""
+        """Write one unit, or return its refusal."""
         if type(unit) is not Enqueue:
             self.forget()
         return _WRITERS[type(unit)](self, unit)
@@ -174,10 +174,10 @@ class QueueWriting:
     def _rows(self, name: str, *arguments: object) -> list[tuple[Any, ...]]:
         return self._db.rows(SQL[name], *arguments)
 
-    # What rides with a commit.
+    # Changes that land with a commit.
 
     def add(self, items: Sequence[NewItem]) -> list[Enqueued | StepwellError]:
-        """Add items, each if it can be."""
+        """Add items; return an answer or a refusal for each."""
         answers = self._add_plain(items) if self._are_plain(items) else [admit(new, self, self._now_ms) for new in items]
         fault("queue.items_written")
         return answers
@@ -202,7 +202,7 @@ class QueueWriting:
         if after is not None:
             self.write_mark(after)
 
-    # The desk.
+    # For the admission of requests.
 
     def room(self, workspace_id: str) -> int | StepwellError:
         """Return how many more items a workspace may have waiting."""
@@ -252,7 +252,7 @@ class QueueWriting:
         return self._found("bouncing_item", workspace_id, debounce)
 
     def enter(self, new: NewItem) -> Item:
-        """Add an item whose id is not there."""
+        """Add an item with a new id."""
         item = entered(new, 0, self._now_ms)
         if new.is_started:
             self._db.run(SQL["add_started_item"], *_started_row(item))
@@ -262,7 +262,7 @@ class QueueWriting:
         return item
 
     def change(self, before: Item, after: Item) -> None:
-        """Write an item anew."""
+        """Replace an item."""
         self._db.run(
             SQL["change_item"],
             before.number,
@@ -283,10 +283,10 @@ class QueueWriting:
             after.debounce,
         )
 
-    # Many items in one go.
+    # Many items at once.
 
     def _are_plain(self, items: Sequence[NewItem]) -> bool:
-        """Return whether there is room for all of them and only an id that is there already can stand in the way of any."""
+        """Return whether there is room for all of them, and only an existing id can refuse any."""
         if not all(map(is_plain, items)):
             return False
         for workspace_id, count in Counter(new.workspace_id for new in items).items():
@@ -306,7 +306,7 @@ class QueueWriting:
         return list(self._sorted_out(items, newest if len(items) > 1 else None))
 
     def _sorted_out(self, items: Sequence[NewItem], newest: int | None) -> Iterable[Enqueued | StepwellError]:
-        """Tell those that were there already from those that were added; ``newest`` was the last one before."""
+        """Separate existing items from added ones; ``newest`` was the last one before."""
         seen: set[str] = set()
         for new in items:
             item = self.item(new.item_id)
@@ -354,7 +354,7 @@ class QueueWriting:
         return Written([after])
 
     def _give_back_start(self, kind: str, name: str, claimed_ms: int) -> None:
-        """Give the rate, if there is one, back for a start that a claim has counted and that did not happen."""
+        """Give a start back to the rate, if there is one: a claim has counted it, and it did not happen."""
         for rate, rate_ms in self._rows(f"rate_of_{kind}", name):
             self._db.run(SQL[f"set_rate_of_{kind}"], name, earlier_rate_ms(rate, rate_ms, claimed_ms, self._now_ms))
 

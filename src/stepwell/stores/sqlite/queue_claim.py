@@ -1,7 +1,7 @@
-"""Claim of queue items on SQLite: a handful of statements, however many items wait; ``model.queue_fairness`` decides which to take.
+"""Claims of queue items on SQLite: a handful of statements, no matter how many items wait; ``model.queue_fairness`` selects them.
 
-Fetching a row releases the GIL and has to wait for it again, up to a switch interval in a busy process. So each statement returns
-all that it has to say in one row, as JSON.
+Fetching a row releases the GIL and has to get it back, up to a switch interval in a busy process. So each statement returns all
+its data in one row, as JSON.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from stepwell.stores.sqlite.connection import Database
 
 __all__ = ["claim_items"]
 
-# So many delayed items at most are made ready by one claim, so that none takes for ever; the next one goes on.
+# The most delayed items that one claim makes ready, so that no claim takes too long; the next one continues.
 _MOST_PROMOTED = 10_000
 
-# Inputs of more bytes are read by themselves, so that no list gets as long as 200 of the largest inputs.
+# Larger inputs are read one by one, so that no list gets as long as 200 of the largest inputs.
 _MOST_QUOTED = 4_096
 
 
@@ -42,13 +42,13 @@ def claim_items(db: Database, sql: Mapping[str, str], unit: ClaimItems, now_ms: 
 
 
 class _Limit(msgspec.Struct, array_like=True, gc=False):
-    """What a workspace or a queue may start. Floats are texts, with all of their digits."""
+    """The limits of a workspace or a queue. Floats are texts, with all of their digits."""
 
     name: str
     is_paused: int
     concurrency: int | None
     used: int
-    """How many are active, if that is limited."""
+    """The number of active items, if that is limited."""
     rate: float | None
     rate_ms: float
 
@@ -57,7 +57,7 @@ class _Limit(msgspec.Struct, array_like=True, gc=False):
         return min(free_slots(self.concurrency, self.used), rate_allowance(self.rate, self.rate_ms, now_ms))
 
     def later_rate_ms(self, now_ms: int, started: int) -> float:
-        """Return when its next start is due, after so many now."""
+        """Return when the next start is due, after a number of starts now."""
         return float(later_rate_ms(self.rate, self.rate_ms, now_ms, started))
 
 
@@ -114,7 +114,7 @@ class _Claim:
         return chosen
 
     def _look(self) -> tuple[float, list[Queued]]:
-        """Return the turn, and the lanes that are asked for, with their first items. What limits them is noted."""
+        """Return the greatest start tag so far, and the requested lanes with their first items; note their limits."""
         wanted = [_json(names) if names else None for names in (self._unit.queues, self._unit.workflows)]
         row = self._row("outlook", self._now_ms, *wanted, self._unit.limit)
         if row[0]:
@@ -126,7 +126,8 @@ class _Claim:
         return turn, [Queued(LaneKey(*key), items, len(items) < chunk) for *key, items in _lanes(lanes)]
 
     def _deepened(self, lanes: list[Queued], contenders: Sequence[Contender], turn: float) -> list[Queued]:
-        """Return the lanes with several items for those that the claim will probably take from, when there are too many for all."""
+        """Return the lanes, with several items for those that the claim will probably take from, when there are too many for
+        all."""
         first = sorted(contenders, key=lambda contender: max(contender.passed, turn))[: self._unit.limit]
         names = {contender.workspace_id for contender in first}
         likely: dict[LaneKey, list[Candidate]] = {queued.key: [] for queued in lanes if queued.key.workspace_id in names}
@@ -153,7 +154,7 @@ class _Claim:
         )
 
     def _write(self, choosing: ClaimSelection, by_queue: Mapping[str, int]) -> None:
-        """Lease the items, and note what was taken for the next claim's fairness and rates."""
+        """Lease the items, and count them for the next claim's fairness and rates."""
         passes = [
             (name, float(passed), self._tenants[name].later_rate_ms(self._now_ms, started))
             for name, (passed, started) in choosing.passes().items()

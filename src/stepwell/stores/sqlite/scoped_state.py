@@ -45,11 +45,11 @@ class SqliteEntries:
         self._do, self._limits = statements, limits
 
     def resolve(self, ops: Sequence[StateOp]) -> Resolution | StepwellError:
-        """Return what operations come to; nothing is written."""
+        """Return the result of operations; nothing is written."""
         return resolve(ops, self._lookup, self._totals, self._do.now_ms, self._limits, self._expired_in, self._room_of)
 
     def write(self, resolution: Resolution) -> Outcome:
-        """Write what operations came to."""
+        """Write the result of operations."""
         for scope, revision in resolution.cleared.items():
             self._do.run("clear_scope", scope, revision, self._do.now_ms)
         for (scope, key), entry in resolution.entries.items():
@@ -63,7 +63,7 @@ class SqliteEntries:
         return Written(resolution.answers)
 
     def sweep(self, sweep: Sweep) -> Outcome:
-        """Drop what has expired, and tombstones and locks that are older than they need to be."""
+        """Drop expired entries, and tombstones and locks that are old enough."""
         oldest_ms = self._do.now_ms - sweep.tombstone_ms
         self._do.run("drop_tombstones", oldest_ms, sweep.limit)
         self._do.run("drop_expired_locks", oldest_ms, sweep.limit)
@@ -110,7 +110,7 @@ class SqliteLeases:
         return leased(claim.execution_id, held[0][0]) if held else no_execution(claim.execution_id)
 
     def claim_due(self, claim: ClaimDue) -> Outcome:
-        """Lease those that are due."""
+        """Lease due executions."""
         do, until = self._do, self._until(claim.seconds)
         names = msgspec.json.encode(list(claim.newest().items())).decode()
         rows = do.rows("claim_due", names, claim.holder, until, do.now_ms, claim.limit)
@@ -126,7 +126,7 @@ class SqliteLeases:
         return Written([Lease(unit.execution_id, unit.holder, unit.fence, until)])
 
     def release(self, unit: Release) -> Outcome:
-        """Give a lease back."""
+        """End a lease."""
         done = self._do.run("release", unit.execution_id, unit.holder, unit.fence, self._do.now_ms)
         return Written() if done else LeaseLost(fence=unit.fence)
 
@@ -147,7 +147,7 @@ class SqliteLocks:
         self._do = statements
 
     def broken(self, guards: Sequence[LockGuard]) -> LeaseLost | None:
-        """Return the first lock that a writer believes it holds and has lost."""
+        """Return the first guarded lock that the writer has lost."""
         return broken(guards, self._row)
 
     def acquire(self, unit: Acquire) -> Outcome:
@@ -159,7 +159,7 @@ class SqliteLocks:
         return self._put(unit.name, renewed(self._row(unit.name), unit, self._do.now_ms))
 
     def unlock(self, unit: Unlock) -> Outcome:
-        """Give a lock back."""
+        """Release a lock."""
         row = unlocked(self._row(unit.name), unit, self._do.now_ms)
         if isinstance(row, LeaseLost):
             return row

@@ -53,7 +53,7 @@ class SQLiteStore(SqliteQueueReads):
         """Held while the writer's connection is in use."""
         self._is_open = self._is_closed = False
         self._has_stray = False
-        """Whether the log may hold a commit record that nobody sees yet and that a recovery would bring to light."""
+        """Whether the log may contain a commit record that no reader sees, and that a recovery would bring to light."""
 
     def open(self) -> None:
         self._process = process_id()
@@ -93,12 +93,13 @@ class SQLiteStore(SqliteQueueReads):
         return start_listener(Database(self._settings, is_writer=False, vfs=self._vfs), self._writer_version, wake)
 
     def _writer_version(self) -> object:
-        """Return what changes only when another connection than the writer's commits; a new object while that cannot be known."""
-        # A write that waits for another process's lock must not hold the listener back.
+        """Return a value that changes only when another connection than the writer's commits; a new object while that is not
+        known."""
+        # A write that waits for another process's lock must not block the listener.
         if not self._writing.acquire(timeout=POLL_SECONDS):
             return object()
         try:
-            # With the connection, since another one counts from another start.
+            # With the connection, since each connection counts from its own start.
             return object() if self._writer is None else (self._writer, data_version(self._writer))
         finally:
             self._writing.release()
@@ -107,7 +108,7 @@ class SQLiteStore(SqliteQueueReads):
         with self._writing:
             db = self._usable_writer()
             if db.is_in_transaction():
-                # An interrupt struck between the last statement and COMMIT. No caller has an answer yet, so take it back.
+                # An interrupt came between the last statement and COMMIT. No caller has an outcome yet, so roll back.
                 self._doubt()
                 self._roll_back(db)
                 db = self._usable_writer()
@@ -152,7 +153,7 @@ class SQLiteStore(SqliteQueueReads):
         return outcomes
 
     def _doubt(self) -> None:
-        """Forget what is known without asking the file, after an error."""
+        """Forget cached numbers after an error."""
         self._numbers.clear()
 
     def _commit(self, db: Database) -> None:
@@ -163,7 +164,7 @@ class SQLiteStore(SqliteQueueReads):
         self._announce()
 
     def _announce(self) -> None:
-        """Pass the point after which the transaction is in the file: an error from here on is a lost reply."""
+        """Reach the fault point after COMMIT: an error from here on is a lost reply."""
         try:
             fault_after_commit()
         except BaseException:
@@ -171,7 +172,7 @@ class SQLiteStore(SqliteQueueReads):
             raise
 
     def _raise_unknown(self, db: Database, error: apsw.Error) -> NoReturn:
-        """Raise for a commit that failed: an error if nothing was written for sure, else ``CommitUnknown``."""
+        """Raise for a failed COMMIT: an error if surely nothing was written, else ``CommitUnknown``."""
         was_open = db.is_in_transaction()
         self._doubt()
         self._roll_back(db)
@@ -184,10 +185,10 @@ class SQLiteStore(SqliteQueueReads):
         raise CommitUnknown(f"{refusal.message}; the commit may or may not have landed") from error
 
     def _overwrite_stray(self) -> None:
-        """Write something: it takes the place in the log of the record whose sync failed, so that what is seen now is what stays.
+        """Write a row: it overwrites the record in the log whose sync failed, so that the present view stays.
 
-        A fence is passed over; a write that changed nothing would not reach the log. Any thread may come here to ask about a
-        commit, so it has a handle of its own.
+        A fence is used up, since a write that changes nothing would not reach the log. Any thread may come here to ask about a
+        commit, so it uses its own connection.
         """
         try:
             db = Database(self._settings, is_writer=True, vfs=self._vfs)
@@ -207,7 +208,7 @@ class SQLiteStore(SqliteQueueReads):
         try:
             db.rows("ROLLBACK")
         except apsw.Error:
-            # The handle is in doubt: the next write opens a new one, which starts from what the file says.
+            # The connection is in doubt: the next write opens a new one, which starts from the file.
             db.close()
             self._writer = None
 
@@ -255,7 +256,7 @@ class SQLiteStore(SqliteQueueReads):
         return self._read(lambda db: db.rows(SQL[name], *arguments))
 
     def head_digests(self, execution_ids: Sequence[str]) -> list[str | None]:
-        # A query of 3 µs: a cache would have to ask SQLite for its data version first, which takes 2 µs.
+        # A query takes 3 µs; a cache would first have to read SQLite's data version, which takes 2 µs.
         found = self._read(lambda db: [db.rows(SQL["head_digest"], execution_id) for execution_id in execution_ids])
         return [rows[0][0] if rows else None for rows in found]
 

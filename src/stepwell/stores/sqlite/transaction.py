@@ -58,7 +58,7 @@ _MOST_NUMBERS = 100_000
 
 
 class SqliteTransaction:
-    """One transaction. Whatever can be refused is refused before the unit's first lasting write."""
+    """One transaction. Every refusal comes before the unit's first lasting write."""
 
     def __init__(self, db: Database, sql: Mapping[str, str], now_ms: int, limits: Limits, numbers: dict[str, int]) -> None:
         self._do, self._numbers = Statements(db, sql, now_ms), numbers
@@ -66,7 +66,7 @@ class SqliteTransaction:
         self._queue: QueueWriting | None = None
 
     def write_all(self, units: Sequence[Unit]) -> list[Outcome]:
-        """Write units in order. Commits to different executions that stand together are written by the batch statements."""
+        """Write units in order. Adjacent commits to different executions are written by batch statements."""
         outcomes: list[Outcome] = [_WRITTEN] * len(units)
         together: dict[str, tuple[str, int, Commit]] = {}
         for place, unit in enumerate(units):
@@ -90,7 +90,7 @@ class SqliteTransaction:
         together.clear()
 
     def _write_batch(self, statement: str, commits: Sequence[Commit]) -> bool:
-        """Write commits by one statement; False, and nothing written, if one of them cannot land."""
+        """Write commits by one statement; return False, with nothing written, if one of them cannot land."""
         if not self._do.run_all(statement, [batch_row(statement, commit, self._numbers, self._do.now_ms) for commit in commits]):
             return False
         fault("store.commit_written")
@@ -101,12 +101,12 @@ class SqliteTransaction:
         return True
 
     def write(self, unit: Unit) -> Outcome:
-        """Write one unit, or say why not."""
+        """Write one unit, or return its refusal."""
         return _WRITERS[type(unit)](self, unit)
 
     @property
     def queue(self) -> QueueWriting:
-        """Return the queue's part of this transaction, made when something first asks for it."""
+        """Return the queue's part of this transaction, made on demand."""
         if self._queue is None:
             self._queue = QueueWriting(self._do.db, self._do.now_ms)
         return self._queue
@@ -120,7 +120,7 @@ class SqliteTransaction:
         return self._commit_alone(commit) if commit.mark is None else self._commit_with_mark(commit, commit.mark)
 
     def _commit_with_items(self, commit: Commit) -> Outcome:
-        """Write a commit and the items that it enqueues: if any of them is refused, nothing of it stays."""
+        """Write a commit and the items that it enqueues: all of it or nothing."""
         self._do.db.rows("SAVEPOINT items")
         added = self.queue.add(commit.items)
         refusal = next((answer for answer in added if isinstance(answer, StepwellError)), None)
@@ -135,7 +135,7 @@ class SqliteTransaction:
         return outcome
 
     def _commit_with_mark(self, commit: Commit, mark: ItemMark) -> Outcome:
-        """Write a commit and what becomes of the item that its execution came from."""
+        """Write a commit and the mark of its execution's queue item."""
         after = self.queue.plan_mark(mark, commit.execution_id)
         if isinstance(after, StepwellError):
             return self._seen(commit) or after
@@ -163,7 +163,7 @@ class SqliteTransaction:
         return _WRITTEN if resolution is None else self.entries.write(resolution)
 
     def _write_ordinary(self, commit: Commit) -> int | None:
-        """Write a commit to an execution, and give its number; None if the commit does not follow from the head."""
+        """Write a commit to an execution, and return the execution's number; None if the commit does not follow from the head."""
         number = self._numbers.get(commit.execution_id) or self._find_number(commit.execution_id)
         landed = self._do.run_all(STEPS, [step_row(number, commit)])
         if landed and commit.status is not None:
@@ -182,12 +182,12 @@ class SqliteTransaction:
             return None
         if len(self._numbers) >= _MOST_NUMBERS:
             self._numbers.clear()
-        # A number is never used twice, so remembering it is safe: at worst it finds nothing.
+        # A number is never reused, so caching it is safe: at worst it finds nothing.
         self._numbers[execution_id] = rows[0][-1]
         return rows[0][-1]
 
     def _write_creation(self, commit: Commit) -> int | None:
-        """Write the first commit of a new execution, and give its number; None if the id is taken."""
+        """Write the first commit of a new execution, and return the execution's number; None if the id is taken."""
         creation = commit.creation
         rows = creation and self._do.rows(
             "insert_execution",
@@ -218,7 +218,8 @@ class SqliteTransaction:
         self.leases.nudge(nudges)
 
     def _late(self, commit: Commit) -> Outcome | None:
-        """Return what a commit comes to whatever its state operations do: it has landed before, or its lock or lease is lost."""
+        """Return the outcome of a commit that has landed before, or whose lock or lease is lost: this takes precedence over
+        its state."""
         head = self._head(commit.execution_id)
         broken = self._seen(commit) or self.locks.broken(commit.guards)
         return broken or unfit(commit, head, is_taken=head is not None)
