@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.acceptance.conftest import working_well
 from tests.support.polling import until
@@ -12,6 +13,10 @@ from tests.support.polling import until
 from stepwell import AlreadyExists, InvalidDefinition, NotActive, NotFound, Status, Stepwell, step, workflow
 from stepwell.flow import DefinitionStatus, call, define, parse, signal
 from stepwell.flow.function import _steps  # pyright: ignore[reportPrivateUsage] - a test takes a step away
+from stepwell.model.mutation import UpdateToken
+from stepwell.model.record import encode_token
+from stepwell.testing.conformance.samples import SampleExecution
+from stepwell.testing.store_access import store_under
 
 well = working_well
 
@@ -158,8 +163,11 @@ def test_run_that_has_looked_for_its_step_for_days_rests_all_the_same(well: Any,
         return well.load("lost").tokens["def.nowhere"].value.get("looked", 0) if well.load("lost").tokens else 0
 
     until(lambda: looked() and run.status() == Status.WAITING)
-    with well.transaction("lost") as tx:
-        tx.update_token("def.nowhere", lambda token: token.replace(value={**token.value, "looked": 5_000}))
+    execution = SampleExecution(store_under(well), "lost", workspace="default", workflow="def-lost")
+    execution.follow()
+    token = well.load("lost").tokens["def.nowhere"]
+    many = token.replace(value={**token.value, "looked": 5_000})
+    execution.land(UpdateToken("def.nowhere", msgspec.Raw(encode_token(many))))
     run.signal("look")
     until(lambda: looked() > 5_000 and run.status() == Status.WAITING)
     assert [record for record in caplog.records if record.exc_info] == []

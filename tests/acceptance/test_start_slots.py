@@ -40,7 +40,7 @@ async def hold(name: str) -> str:
 
 
 @step
-def count_in(name: str) -> str:
+async def count_in(name: str) -> str:
     running.add(name)
     most.append(len(running))
     running.discard(name)
@@ -53,7 +53,7 @@ async def short(name: str) -> str:
 
 
 @step
-def may_break(name: str) -> str:
+async def may_break(name: str) -> str:
     if is_broken.is_set():
         raise ValueError("broken")
     return name

@@ -251,11 +251,12 @@ class Turns:
         pending = [done for group in self._groups for done in group.events]
         return _not_ended(turn.effects, [*pending, *self._events])  # attempts that have ended since do not run again
 
-    def rebuild(self, state: State, inbox: Collection[str] | None = None) -> None:
+    def rebuild(self, state: State, inbox: Collection[str] | None = None, before: Sequence[Planned] = ()) -> None:
         """Begin anew from a state that another commit led to. A turn under way is dropped, and its answers are heard again.
 
         Args:
             inbox: the keys of the messages that are in the inbox now; None if that commit took none.
+            before: what is committed ahead of what follows, such as that the execution is RUNNING again.
         """
         if inbox is not None:
             self._messages = {key: message for key, message in self._messages.items() if key in inbox}
@@ -263,7 +264,7 @@ class Turns:
         self._under_way = self._turn = None
         self._state = state
         self.kernel = self._fresh()
-        self._groups.appendleft(_Group([*self._again(), *lost]))
+        self._groups.appendleft(_Group([*self._again(), *lost], before))
 
     def _again(self) -> list[EffectDone]:
         """Return the first events of a rebuilt kernel: that it began, and the messages not taken, in the order of their keys."""

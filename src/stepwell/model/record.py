@@ -66,6 +66,8 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """The queue item that it came from."""
     depth: int = 0
     """The number of executions that it is nested in: 0 for one that is no child."""
+    is_hand_driven: bool = False
+    """Whether transactions drive it, though it names a workflow; one of the workflow ``manual`` is driven so anyway."""
     engine: str | None = None
     """The engine that runs it, by name; None for the workers of Stepwell."""
 

@@ -21,14 +21,14 @@ class Computed:
     """
 
     def __init__(self, name: str, kind: type[Mutation], make: Callable[[Draft], Mutation], token_id: str | None = None) -> None:
-        self.__name__, self._kind, self._make, self._token_id = name, kind, make, token_id
+        self.__name__, self.kind, self._make, self._token_id = name, kind, make, token_id
 
     def __call__(self, draft: Draft) -> Mutation:
         return self._make(draft)
 
     def may_have_given(self, mutation: Mutation) -> bool:
         """Return whether a stored mutation can be the result of this change."""
-        return type(mutation) is self._kind and self._token_id == _token_of(mutation)
+        return type(mutation) is self.kind and self._token_id == _token_of(mutation)
 
 
 def _token_of(mutation: Mutation) -> str | None:

@@ -21,7 +21,7 @@ from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.snapshot import Snapshot, read_snapshot, store_snapshot, write_snapshot
 from stepwell.model.value import recode, to_value
 from stepwell.pipeline.operations import Operation, read, write_or_raise
-from stepwell.state.executions import MANUAL, Executions
+from stepwell.state.executions import Executions, is_driven_by_engine
 
 __all__ = ["Copies"]
 
@@ -114,7 +114,7 @@ class Copies:
         entries["identity"] = {ONLY: msgspec.Raw(encode_record(identity))}
         try:
             # A run with a workflow and its input continues by itself; an execution that was driven by hand still is.
-            is_runnable = identity.workflow_id != MANUAL and bool(state.sections["trigger"])
+            is_runnable = is_driven_by_engine(identity) and bool(state.sections["trigger"])
             if is_runnable and identity.workspace_id != DEFAULT_WORKSPACE:  # it takes a slot, like one that is started
                 identity = msgspec.structs.replace(identity, item_id=self._new_id())
                 entries["identity"] = {ONLY: msgspec.Raw(encode_record(identity))}

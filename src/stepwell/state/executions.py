@@ -45,6 +45,7 @@ __all__ = [
     "ExecutionCache",
     "Executions",
     "OpenTransaction",
+    "is_driven_by_engine",
 ]
 
 
@@ -121,6 +122,11 @@ MANUAL = "manual"
 """The workflow id of an execution whose state is driven by hand."""
 
 
+def is_driven_by_engine(identity: Metadata) -> bool:
+    """Return whether workers run an execution, so that its tokens, scopes, status and steps are theirs to change."""
+    return identity.workflow_id != MANUAL and not identity.is_hand_driven
+
+
 class CommitTerms(msgspec.Struct, frozen=True):
     """The terms of a commit: its id, fence, guards, and what lands beside its batch."""
 
@@ -181,7 +187,8 @@ class Executions(History):
         check_id(execution_id, "execution_id", self.limits.key_bytes)
         if commit_id is not None:
             check_key(commit_id, "commit_id")
-        identity = Metadata(execution_id, workspace, workflow, version, self._clock.now())
+        is_named = workflow != MANUAL
+        identity = Metadata(execution_id, workspace, workflow, version, self._clock.now(), is_hand_driven=is_named)
         if not isinstance(context, Mapping):
             raise InvalidInput(f"the context must be a dict, not {type(context).__name__}")
         encoded = canonical(dict(context), self.limits, what="the context")

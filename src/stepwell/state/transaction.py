@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stepwell.errors import Conflict, InvalidInput, ValidationFailed
 from stepwell.model.commit import LockGuard
+from stepwell.model.draft import Planned
 from stepwell.model.limits import Limits
 from stepwell.model.receipt import Receipt
 from stepwell.model.scope import Scope
 from stepwell.pipeline.operations import Operation
-from stepwell.state.executions import CommitTerms, Executions, OpenTransaction
+from stepwell.state.executions import CommitTerms, Executions, OpenTransaction, is_driven_by_engine
 from stepwell.state.scoped_state import StateOperations
 from stepwell.state.transaction_buffer import Buffer, BufferedScope, HasScope
 
@@ -67,16 +70,22 @@ class TransactionOperations(Buffer):
             guessed = None if session is None else session.live.state.receipt
         try:
             session = session or (yield from self._begin())
-            receipt = yield from self._executions.commit(session, batch)
+            receipt = yield from self._commit_to(session, batch)
         except (Conflict, ValidationFailed):
             if guessed is None:
                 raise
             session = yield from self._begin()
             if session.live.state.receipt == guessed:
                 raise
-        self.receipt = receipt or (yield from self._executions.commit(session, batch))
+        self.receipt = receipt or (yield from self._commit_to(session, batch))
         self.drop()
         return self.receipt
+
+    def _commit_to(self, session: OpenTransaction, batch: Sequence[Planned]) -> Operation[Receipt]:
+        identity = session.live.state.identity
+        if is_driven_by_engine(identity):
+            self.check_engine_driven(identity)
+        return (yield from self._executions.commit(session, batch))
 
 
 class StateTransactionOperations:

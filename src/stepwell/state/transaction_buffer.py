@@ -37,6 +37,7 @@ from stepwell.model.mutation import (
 )
 from stepwell.model.record import (
     LoopContext,
+    Metadata,
     StepOutput,
     Token,
     Trigger,
@@ -199,6 +200,16 @@ class Buffer:
         """Add a mutation that was checked elsewhere."""
         self._batch.append(mutation)
 
+    def check_engine_driven(self, identity: Metadata) -> None:
+        """Raise ``ValidationFailed`` for changes that only the engine makes to an execution that it runs."""
+        refusals = [
+            Problem(ValidationFailed.code, _not_yours(identity), f"mutation {number} ({name})")
+            for number, item in enumerate(self._batch, 1)
+            if (name := _ENGINES_OWN.get(item.kind if isinstance(item, Computed) else type(item))) is not None
+        ]
+        if refusals:
+            raise ValidationFailed(refusals)
+
     def batch(self) -> list[Planned]:
         """Return the collected changes, in order."""
         return list(self._batch)
@@ -273,6 +284,29 @@ class Buffer:
         if not isinstance(after, Token):
             raise InvalidInput(f"the function given to update_token gave back {type(after).__name__}, not a Token or dict")
         return UpdateToken(token_id, Raw(encode_token(after, self._limits)))
+
+
+_ENGINES_OWN: dict[type, str] = {
+    AddToken: "add_token",
+    RemoveToken: "remove_token",
+    UpdateToken: "update_token",
+    EnterScope: "enter_scope",
+    ExitScope: "exit_scope",
+    CancelScopeMutation: "cancel_scope",
+    SetStatus: "set_status",
+    SetTrigger: "set_trigger",
+    SetLoop: "set_loop_context",
+    RecordStep: "record_step",
+    IncrementStepCount: "increment_step_count",
+}
+"""What only the engine changes in an execution that it runs, and the call that asks for it."""
+
+
+def _not_yours(identity: Metadata) -> str:
+    return (
+        f"execution {identity.execution_id!r} is run by a worker, which keeps its tokens, scopes, steps and status; a transaction "
+        "may change its context, variables, metadata and scoped state; use run.signal, run.cancel or run.retry to steer it"
+    )
 
 
 class BufferedScope:

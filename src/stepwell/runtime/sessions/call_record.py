@@ -38,7 +38,7 @@ class CallRecord:
         steps, tokens = writer.state.sections["steps"], writer.state.sections["tokens"]
         if steps or tokens:  # a new one has neither
             self._read(steps, tokens)
-        self._variables: dict[str, bytes] = {}
+        self._variables: dict[str, SetVariable] = {}
 
     def _read(self, steps: Mapping[str, bytes], tokens: Mapping[str, bytes]) -> None:
         self._recorded = {decode_step(data).node_id: name for name, data in steps.items()}
@@ -108,7 +108,11 @@ class CallRecord:
 
     def get_variable(self, name: str) -> Value:
         """Return a variable; ``KeyError`` if it was never set."""
-        data = self._variables.get(name) or self._writer.state.sections["variables"].get(name)
+        ahead = self._variables.get(name)
+        if ahead is not None and self._writer.has_ahead(ahead):
+            return decode(bytes(ahead.value))
+        self._variables.pop(name, None)  # it landed: from here on the state says what a transaction may have made of it
+        data = self._writer.state.sections["variables"].get(name)
         if data is None:
             raise KeyError(name)
         return decode(data)
@@ -117,8 +121,8 @@ class CallRecord:
         """Set a variable with the next commit; ``InvalidInput`` if it cannot have this name or this value."""
         check_key(name, "a variable's name", self._limits.key_bytes)
         data = canonical(value, self._limits, what=f"variable {name!r}")
-        self._variables[name] = data
-        self._writer.buffer(SetVariable(name, Raw(data)))
+        mutation = self._variables[name] = SetVariable(name, Raw(data))
+        self._writer.buffer(mutation)
 
     def variable_names(self) -> list[str]:
         """Return the names of all variables."""

@@ -36,7 +36,7 @@ from stepwell.runtime import inbox
 from stepwell.runtime.inbox import Message
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.call_positions import branch
-from stepwell.runtime.sessions.execution_writer import ExecutionWriter
+from stepwell.runtime.sessions.execution_writer import ExecutionWriter, StateMoved
 from stepwell.runtime.sessions.session import FINAL_REST, Session
 from stepwell.runtime.sessions.waits import LINGER_SECONDS
 from stepwell.runtime.start import news_of
@@ -51,6 +51,8 @@ _LONGEST_SLEEP = 1.0
 """Times are looked at again after so long, since the clock may be moved from outside."""
 _LOOK_AGAIN_SECONDS = 5.0
 _LOOK_AGAIN_AT_MOST = 300.0
+_MOST_OUTRUN = 20
+"""A transaction may come first now and then. A session that always loses the race has met a loop, and then follows blindly."""
 _OFTEN = 10
 """How long a run rests that needs a step which this worker does not know: longer each time, until it is the longest."""
 
@@ -65,6 +67,8 @@ class DeclaredSession(Session):
         self._plan = services.workflows.plan(workflow)
         self._turns = Turns(self._plan, writer.state, services.limits)
         self._wakeup = asyncio.Event()
+        self._outrun = 0
+        """How many turns in a row were made again, since a commit from outside came first."""
         self._effects = KernelEffects(services, self._identity, writer, self._attempts, self._add_event)
 
     @property
@@ -150,26 +154,33 @@ class DeclaredSession(Session):
     async def _turn(self) -> None:
         """Commit what the events come to that have gathered, and carry out the effects."""
         self._wakeup.clear()
+        revision = self._writer.state.revision
         keys = self._plan.state_keys
         scoped = await self._services.read_state(keys, self._identity) if keys else None
         turn = self._turns.next(self._services.clock.now_ms(), scoped)
         if turn is None:
             return
         try:
-            await self._commit(turn)
+            await self._commit(turn, follows=revision if self._outrun < _MOST_OUTRUN else None)
+        except StateMoved:
+            # What was read for this turn is old: it is made again from the newest state, with the same answers and messages.
+            self._outrun += 1
+            self._turns.rebuild(self._writer.state, self._inbox.waiting, self._resuming())
+            return
         except StepwellError as error:
             log.info("a commit of execution %r was refused, so its parts are tried alone: %s", self.execution_id, error)
             if not self._turns.refused(refusal_of(error), self._writer.state):
                 raise
             return
+        self._outrun = 0
         self._carry_out(self._turns.landed(self._writer.state))
 
-    async def _commit(self, turn: Turn) -> None:
+    async def _commit(self, turn: Turn, follows: int | None = None) -> None:
         messages = self._messages(turn)
         taking = [each for key in turn.removed for each in self._inbox.taking(self._inbox.waiting.get(key))]
         batch = turn.batch([*messages.values(), *taking])
         if batch:
-            await self._writer.commit(batch, rest=None if turn.end is None else FINAL_REST, nudges=tuple(messages))
+            await self._writer.commit(batch, rest=None if turn.end is None else FINAL_REST, nudges=tuple(messages), follows=follows)
         for key in turn.taken:
             self._inbox.forget(key)
 

@@ -23,13 +23,18 @@ from stepwell.pipeline.operations import AsyncDriver
 from stepwell.runtime.unwinding import Abandoned
 from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
 
-__all__ = ["ExecutionWriter", "FirstCommit", "Retrying"]
+__all__ = ["ExecutionWriter", "FirstCommit", "Retrying", "StateMoved"]
 
 # A restore or a hand-made commit may come first now and then; a writer that always loses the race has met a loop.
 _MOST_CONFLICTS = 20
 
 _SESSION_IS_OVER = (LeaseLost, StoreUnavailable, CommitUnknown)
 """Errors that say nothing about a batch: whatever it held, this session could not have written it."""
+
+
+class StateMoved(Conflict):
+    """A commit from outside came first, so what was to be committed was made from an old state; nothing was written."""
+
 
 Retrying = Callable[[Callable[[], Awaitable[object]]], Awaitable[None]]
 """Runs a function, and runs it again while the store does not answer."""
@@ -59,10 +64,10 @@ class FirstCommit(msgspec.Struct, frozen=True):
 class _Waiting:
     """A batch that waits for the commit under way."""
 
-    __slots__ = ("batch", "nudges", "receipt", "rest")
+    __slots__ = ("batch", "follows", "nudges", "receipt", "rest")
 
-    def __init__(self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...]) -> None:
-        self.batch, self.rest, self.nudges = batch, rest, nudges
+    def __init__(self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...], follows: int | None) -> None:
+        self.batch, self.rest, self.nudges, self.follows = batch, rest, nudges, follows
         self.receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
 
 
@@ -84,6 +89,8 @@ class ExecutionWriter:
         self.creation_error: StepwellError | None = None
         """What the first commit met when it was last tried."""
         self._buffered: list[Planned] = []
+        self._sent: list[list[Planned]] = []
+        """Buffered mutations whose commits are under way."""
         self._was_buffer_kept = False
         """Whether the buffer was refused once, together with another batch."""
         self._waiting: list[_Waiting] = []
@@ -127,19 +134,27 @@ class ExecutionWriter:
         """Keep mutations for the next commit."""
         self._buffered.extend(mutations)
 
+    def has_ahead(self, mutation: Planned) -> bool:
+        """Return whether a buffered mutation has not landed yet, so that the state does not show it."""
+        return any(each is mutation for batch in (self._buffered, *self._sent) for each in batch)
+
     def drop_buffer(self) -> None:
         """Forget what was buffered, since it is refused: an execution can always end."""
         self._buffered = []
 
-    async def commit(self, batch: Sequence[Planned], *, rest: Rest | None = None, nudges: tuple[str, ...] = ()) -> Receipt:
+    async def commit(
+        self, batch: Sequence[Planned], *, rest: Rest | None = None, nudges: tuple[str, ...] = (), follows: int | None = None
+    ) -> Receipt:
         """Commit mutations after those that were buffered, perhaps together with other batches of this execution.
 
         Args:
             batch: the mutations; empty for a commit that only gives back the lease or creates the execution.
             rest: what becomes of the lease with this commit.
             nudges: executions to be looked at because of it.
+            follows: the revision of the state that the batch was made from, if it must not follow another commit.
 
         Raises:
+            StateMoved: another commit came after the revision that the batch was to follow; the state is the newest now.
             Abandoned: the commits of this session are refused: the lease was lost, or the store does not answer.
             StepwellError: the batch was refused; nothing landed.
         """
@@ -148,8 +163,9 @@ class ExecutionWriter:
         buffered = self._buffered
         if buffered:
             batch, self._buffered = [*buffered, *batch], []
+            self._sent.append(buffered)
         try:
-            receipt = await self._submit(batch, rest, nudges)
+            receipt = await self._submit(batch, rest, nudges, follows)
         except _SESSION_IS_OVER as error:
             # Not for the workflow's code to handle: it stops here, and resumes from the record under another lease.
             if self.end is None:
@@ -162,6 +178,9 @@ class ExecutionWriter:
             # Not for the code to handle either. It would come back with every lease, so the session ends the execution with it.
             self.end = Abandoned(error)
             raise self.end from error
+        finally:
+            if buffered:
+                self._sent = [each for each in self._sent if each is not buffered]
         self._was_buffer_kept = False
         return receipt
 
@@ -188,14 +207,16 @@ class ExecutionWriter:
 
     # One commit at a time.
 
-    async def _submit(self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...]) -> Receipt:
+    async def _submit(
+        self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...], follows: int | None = None
+    ) -> Receipt:
         if self._is_writing:
-            waiting = _Waiting(batch, rest, nudges)
+            waiting = _Waiting(batch, rest, nudges, follows)
             self._waiting.append(waiting)
             return await waiting.receipt
         self._is_writing = True
         try:
-            return await self._store(batch, rest, nudges)
+            return await self._store(batch, rest, nudges, follows)
         finally:
             if self._waiting:
                 self._writing_waiting = asyncio.ensure_future(self._write_all_waiting())
@@ -219,8 +240,9 @@ class ExecutionWriter:
         batch = [mutation for each in together for mutation in each.batch]
         rest = next((each.rest for each in together if each.rest is not None), None)
         nudges = tuple(dict.fromkeys(execution_id for each in together for execution_id in each.nudges))
+        follows = next((each.follows for each in together if each.follows is not None), None)
         try:
-            receipt = await self._store(batch, rest, nudges)
+            receipt = await self._store(batch, rest, nudges, follows)
         except BaseException as error:
             is_refusal = isinstance(error, StepwellError) and not isinstance(error, _SESSION_IS_OVER)
             if is_refusal and len(together) > 1:
@@ -237,7 +259,7 @@ class ExecutionWriter:
                 if not each.receipt.done():
                     each.receipt.set_result(receipt)
 
-    async def _store(self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...]) -> Receipt:
+    async def _store(self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...], follows: int | None) -> Receipt:
         """Make one commit of a batch; look up a lost reply, and follow a commit from outside."""
         if self._in_doubt is not None:
             await self._resolve_doubt(self._in_doubt)
@@ -248,16 +270,21 @@ class ExecutionWriter:
         if self._first is not None:
             receipt = await self._store_first(self._first, batch, rest, nudges)
         else:
-            receipt = await self._store_next(batch, rest, nudges)
+            receipt = await self._store_next(batch, rest, nudges, follows)
         self._receipt, self._has_left = receipt, rest is not None
         return receipt
 
-    async def _store_next(self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...]) -> Receipt:
+    async def _store_next(
+        self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...], follows: int | None
+    ) -> Receipt:
         terms = self._terms
         if rest is not None or nudges:
             terms = msgspec.structs.replace(terms, rest=rest, nudges=nudges)
         for conflicts_left in reversed(range(_MOST_CONFLICTS)):
             transaction = OpenTransaction(self._live, terms, self._new_id)
+            # A turn that was made before the execution was there follows its creation, which another task may have committed.
+            if follows is not None and 0 <= follows != transaction.revision:
+                raise StateMoved(f"execution {self._live.execution_id!r} was changed from outside", expected=follows)
             try:
                 return await self._driver.run(self._executions.commit(transaction, batch))
             except CommitUnknown:
