@@ -1,7 +1,8 @@
 """Process settings for high throughput: the cyclic GC's threshold and the GIL switch interval.
 
 A library does not change its host process, so ``Stepwell(...)`` does not call this. ``stepwell worker`` does, and any other program
-with a worker may, too. docs/design/0018-turns.md and 0019-collections.md have the measurements.
+with a worker may, too. docs/design/0018-gil-switch-interval.md and 0019-gc-threshold.md have the
+measurements.
 """
 
 from __future__ import annotations
