@@ -9,7 +9,7 @@ from stepwell import AsyncStepwell, FakeClock, Identity, InvalidInput, NotFound,
 from stepwell.web.api.table import TABLE
 from stepwell.web.route import Route
 
-OPEN = {"list_problems", "get_problem"}
+OPEN = {"get_openapi", "list_problems", "get_problem"}
 """The only routes that answer without a token."""
 
 __all__ = ["approve", "fail", "greet"]

@@ -34,6 +34,7 @@ from stepwell.state.conversations import DAY_SECONDS, ConversationOperations
 from stepwell.state.copies import Copies
 from stepwell.state.executions import Executions
 from stepwell.state.locks import LockOperations, LockRenewal
+from stepwell.state.remote_locks import RemoteLocks
 from stepwell.state.request_log import RequestLog
 from stepwell.state.scoped_state import StateOperations
 from stepwell.stores.url import store_of
@@ -72,6 +73,7 @@ class Parts:
         self.state = StateOperations(self.store, self.limits, self.notifications, self.clock)
         self.access = AccessOperations(self.state)
         self.requests = RequestLog(self.state, new_id)
+        self.remote_locks = RemoteLocks(new_id)
         self.lock_renewal = LockRenewal(self.group)
         self._worker_driver: AsyncDriver | None = None
         self._worker: Worker | None = None

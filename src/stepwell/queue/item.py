@@ -7,10 +7,11 @@ from datetime import datetime
 import msgspec
 
 from stepwell.clock import from_ms
+from stepwell.errors import NotFound
 from stepwell.model.queue_item import Enqueued, Item, ItemStatus
 from stepwell.model.value import Value, decode
 
-__all__ = ["QUEUED", "ItemHandle", "ItemSummary"]
+__all__ = ["QUEUED", "ItemHandle", "ItemSummary", "no_item"]
 
 
 class ItemSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +62,14 @@ class ItemSummary(msgspec.Struct, frozen=True, kw_only=True):
             error=item.error,
             number=item.number,
         )
+
+
+def no_item(item_id: str) -> NotFound:
+    """Return the error for an item that does not exist."""
+    return NotFound(
+        f"there is no queue item {item_id!r} in this store; it never was, ended so long ago that it was dropped, "
+        "or a step asked for it by singleton or debounce, and another item stands for it"
+    )
 
 
 def _moment(milliseconds: int | None) -> datetime | None:

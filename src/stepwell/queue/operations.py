@@ -43,7 +43,7 @@ from stepwell.pipeline.completions import Completion, CompletionWaiter
 from stepwell.pipeline.notifications import QUEUE, Notifications, end_of
 from stepwell.pipeline.operations import Operation, read, wait, write_or_raise
 from stepwell.queue.diagnosis import ItemContext, WaitingReason, reason_of, surroundings_of
-from stepwell.queue.item import QUEUED, ItemSummary
+from stepwell.queue.item import QUEUED, ItemSummary, no_item
 from stepwell.queue.requests import QueueRequest, check_queue, new_item
 from stepwell.queue.statistics import Demand, LaneStats, caps_of, demand_of, metrics_of, stats_of
 from stepwell.queue.worker_presence import Presences, WorkerPresence
@@ -174,10 +174,7 @@ class QueueOperations:
         check_key(item_id, "item_id")
         item = yield from read(lambda: self._store.item(item_id))
         if item is None:
-            raise NotFound(
-                f"there is no queue item {item_id!r} in this store; it never was, ended so long ago that it was dropped, "
-                "or a step asked for it by singleton or debounce, and another item stands for it"
-            )
+            raise no_item(item_id)
         return item
 
     def run(self, execution_id: str, workflow: object = None) -> RunOperations:

@@ -22,7 +22,7 @@ import msgspec
 
 from stepwell.clock import from_ms, to_ms
 from stepwell.duration import Span, seconds_of
-from stepwell.errors import InvalidInput
+from stepwell.errors import InvalidInput, NotFound
 from stepwell.model.ids import MAX_KEY_BYTES, check_key
 from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem
 from stepwell.model.value import Value, decode
@@ -37,6 +37,7 @@ __all__ = [
     "due_ticks",
     "item_of",
     "next_tick",
+    "no_schedule",
     "paused",
     "placed",
     "ticks_between",
@@ -208,6 +209,11 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 def _moment(milliseconds: int | None) -> datetime | None:
     return None if milliseconds is None else from_ms(milliseconds)
+
+
+def no_schedule(name: str) -> NotFound:
+    """Return the error for a schedule that does not exist."""
+    return NotFound(f"there is no schedule {name!r}")
 
 
 def timing_of(cron: str | None, zone: str | None, every: Span | None, at: datetime | None) -> Timing:

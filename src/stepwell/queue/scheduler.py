@@ -33,6 +33,7 @@ from stepwell.queue.schedule import (
     Schedule,
     due_ticks,
     item_of,
+    no_schedule,
     paused,
     placed,
     ticks_between,
@@ -154,7 +155,7 @@ class ScheduleOperations:
             raise Corrupted(f"schedule {name!r} {_DAMAGED}; {_REPAIR}", key=error.key) from None
         row = rows.get(name)
         if row is None or row.data is None:
-            raise NotFound(f"there is no schedule {name!r}")
+            raise no_schedule(name)
         try:
             return read_schedule(name, row.data), row.revision
         except msgspec.DecodeError as error:

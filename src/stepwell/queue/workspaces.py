@@ -24,6 +24,7 @@ __all__ = [
     "WorkspaceOperations",
     "change",
     "kept_or_changed",
+    "no_workspace",
 ]
 
 
@@ -64,6 +65,11 @@ def kept_or_changed(known: msgspec.Struct | None, given: dict[str, Any]) -> dict
     return before | {what: value for what, value in given.items() if value is not KEEP}
 
 
+def no_workspace(workspace_id: str) -> NotFound:
+    """Return the error for a workspace that does not exist."""
+    return NotFound(f"there is no workspace {workspace_id!r}; make it with well.workspaces.put({workspace_id!r}, tier=...)")
+
+
 class WorkspaceOperations:
     """Operations on workspaces and tiers."""
 
@@ -89,7 +95,7 @@ class WorkspaceOperations:
         check_key(workspace_id, "a workspace id")
         found = yield from read(lambda: self._find(workspace_id))
         if found is None:
-            raise NotFound(f"there is no workspace {workspace_id!r}; make it with well.workspaces.put({workspace_id!r}, tier=...)")
+            raise no_workspace(workspace_id)
         return found
 
     def pause(self, workspace_id: str, is_paused: bool) -> Operation[Workspace]:

@@ -186,8 +186,9 @@ class ScopeOperations:
         answer = answers[0]
         return answer if isinstance(answer, int | float) else 0
 
-    def delete(self, key: str) -> Operation[bool]:
-        answers = yield from self._shared.write(Delete(self._path, self._key(key)))
+    def delete(self, key: str, revision: int | None = None) -> Operation[bool]:
+        expected = None if revision is None else check_revision(revision)
+        answers = yield from self._shared.write(Delete(self._path, self._key(key), expected))
         self._see(key, ABSENT)
         return bool(answers[0])
 

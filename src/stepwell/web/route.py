@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from stepwell.web.server import Server
 
-__all__ = ["Call", "NoQuery", "Page", "Reply", "Route", "RouteTable", "quoted_etag"]
+__all__ = ["Call", "NoQuery", "Page", "Reply", "Route", "RouteTable", "api_route", "quoted_etag"]
 
 T = TypeVar("T")
 
@@ -101,8 +101,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     reply: Any = None
     """The type of the JSON reply; None: it has no body."""
     status: int = 200
-    statuses: tuple[int, ...] = ()
-    """Further statuses of success."""
+    statuses: Mapping[int, Any] = {}
+    """Further statuses of success, each with the type of its reply."""
     is_store_wide: bool = False
     """Whether only a token for all of the store may call it."""
     is_admin_bind: bool = False
@@ -118,6 +118,28 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     def parameters(self) -> tuple[str, ...]:
         """Return the names of the parameters in the path."""
         return tuple(re.findall(r"{(\w+)}", self.path))
+
+
+def api_route(where: str, handler: Handler, reply: Any = None, role: Role | None = Role.VIEWER, **more: Any) -> Route:
+    """Return a route whose name is that of its handler, and whose summary is the first line of the handler's docstring.
+
+    - ``where``: the method and the path, such as ``GET /runs``.
+    - ``more``: further fields of ``Route``.
+    """
+    method, _, path = where.partition(" ")
+    summary = (handler.__doc__ or "").partition("\n")[0].rstrip(".")
+    options: dict[str, Any] = {"status": 204 if reply is None and "media" not in more else 200, **more}
+    return Route(
+        method=method,
+        path=path,
+        name=handler.__name__,
+        summary=summary,
+        tag=path.split("/")[1],
+        role=role,
+        handler=handler,
+        reply=reply,
+        **options,
+    )
 
 
 class RouteTable:

@@ -2,7 +2,7 @@
 
 from stepwell.app.awaited.access import AsyncAccess
 from stepwell.app.awaited.conversations import AsyncConversations
-from stepwell.app.awaited.locks import AsyncLock
+from stepwell.app.awaited.locks import AsyncLock, AsyncLocks
 from stepwell.app.awaited.queue import AsyncQueue, AsyncQueueItem, AsyncSchedules, AsyncWorkspaces
 from stepwell.app.awaited.requests import AsyncRequests
 from stepwell.app.awaited.runs import AsyncDefinitions, AsyncRun
@@ -16,6 +16,7 @@ __all__ = [
     "AsyncDefinitions",
     "AsyncExecutionIndex",
     "AsyncLock",
+    "AsyncLocks",
     "AsyncQueue",
     "AsyncQueueItem",
     "AsyncRequests",

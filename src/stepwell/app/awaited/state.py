@@ -87,9 +87,12 @@ class AsyncScopedState:
         """
         return await self._driver.run(self._do.set(key, value, ttl, sliding))
 
-    async def delete(self, key: str) -> bool:
-        """Delete a key; return whether it existed."""
-        return await self._driver.run(self._do.delete(key))
+    async def delete(self, key: str, *, revision: int | None = None) -> bool:
+        """Delete a key; return whether it existed.
+
+        - ``revision``: delete it only at this revision, else raise ``Conflict``; None: at any.
+        """
+        return await self._driver.run(self._do.delete(key, revision))
 
     async def exists(self, key: str) -> bool:
         """Return whether a key exists. This does not restart a sliding TTL."""

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from stepwell.app.arguments import check_queues, check_settings, file_of, grace_of, lease_of
 from stepwell.app.awaited.access import AsyncAccess
 from stepwell.app.awaited.conversations import AsyncConversations
-from stepwell.app.awaited.locks import AsyncLock
+from stepwell.app.awaited.locks import AsyncLock, AsyncLocks
 from stepwell.app.awaited.queue import AsyncQueue, AsyncQueueItem, AsyncSchedules, AsyncWorkspaces
 from stepwell.app.awaited.requests import AsyncRequests
 from stepwell.app.awaited.runs import AsyncDefinitions, AsyncRun
@@ -167,6 +167,11 @@ class AsyncStepwell:
                     tx.set_variable("by", held.holder)
         """
         return AsyncLock(self._parts.locks, lock_request(user_lock(name), name, seconds, timeout), self._driver)
+
+    @property
+    def locks(self) -> AsyncLocks:
+        """Return locks on behalf of holders outside this process, such as clients of the HTTP API."""
+        return AsyncLocks(self._parts.remote_locks, self._driver)
 
     def scheduled_lock(self, name: str, *, at_most: Span, at_least: Span = 0) -> AsyncLock:
         """Return a lock for a job that many nodes start at the same time, so that one of them does it.

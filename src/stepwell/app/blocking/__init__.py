@@ -3,7 +3,7 @@
 
 from stepwell.app.blocking.access import Access
 from stepwell.app.blocking.conversations import Conversations
-from stepwell.app.blocking.locks import Lock
+from stepwell.app.blocking.locks import Lock, Locks
 from stepwell.app.blocking.queue import Queue, QueueItem, Schedules, Workspaces
 from stepwell.app.blocking.requests import Requests
 from stepwell.app.blocking.runs import Definitions, Run
@@ -17,6 +17,7 @@ __all__ = [
     "Definitions",
     "ExecutionIndex",
     "Lock",
+    "Locks",
     "Queue",
     "QueueItem",
     "Requests",

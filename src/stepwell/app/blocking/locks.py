@@ -6,10 +6,13 @@ from __future__ import annotations
 import threading
 from types import TracebackType
 
+from stepwell.duration import Span
+from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.operations import Driver
-from stepwell.state.locks import HeldLock, LockHandle, LockOperations, LockRequest
+from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, LockHandle, LockOperations, LockRequest
+from stepwell.state.remote_locks import RemoteHold, RemoteLocks
 
-__all__ = ["Lock"]
+__all__ = ["Lock", "Locks"]
 
 
 class Lock(LockHandle):
@@ -38,3 +41,42 @@ class Lock(LockHandle):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._driver.run(self._leave(threading.get_ident()))
+
+
+class Locks:
+    """Locks on behalf of holders outside this process: ``well.locks``. Nothing renews them here.
+
+    A lock of the workspace ``default`` is that of ``well.lock``; other workspaces have names of their own.
+    """
+
+    def __init__(self, operations: RemoteLocks, driver: Driver) -> None:
+        self._do, self._driver = operations, driver
+
+    def acquire(
+        self, name: str, *, workspace: str = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_SECONDS, holder: str | None = None
+    ) -> RemoteHold:
+        """Acquire a lock for a holder elsewhere, and return what the holder needs to renew and release it.
+
+        - ``name``, ``workspace``: the lock.
+        - ``seconds``: how long it is held unless it is renewed.
+        - ``holder``: a name that is unique to this acquisition, which makes a retry safe; None: one is made.
+
+        Raise ``LockHeld`` at once if another holder has it.
+        """
+        return self._driver.run(self._do.acquire(name, workspace, seconds, holder))
+
+    def renew(
+        self, name: str, *, holder: str, fence: int, workspace: str = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_SECONDS
+    ) -> RemoteHold:
+        """Hold a lock for longer, counted from now. Raise ``LeaseLost`` if it is not held any more.
+
+        - ``holder``, ``fence``: as ``acquire`` returned them.
+        """
+        return self._driver.run(self._do.renew(name, workspace, seconds, holder, fence))
+
+    def release(self, name: str, *, holder: str, fence: int, workspace: str = DEFAULT_WORKSPACE) -> None:
+        """Release a lock. Raise ``LeaseLost`` if it is not held any more.
+
+        - ``holder``, ``fence``: as ``acquire`` returned them.
+        """
+        self._driver.run(self._do.release(name, workspace, holder, fence))

@@ -88,9 +88,12 @@ class ScopedState:
         """
         return self._driver.run(self._do.set(key, value, ttl, sliding))
 
-    def delete(self, key: str) -> bool:
-        """Delete a key; return whether it existed."""
-        return self._driver.run(self._do.delete(key))
+    def delete(self, key: str, *, revision: int | None = None) -> bool:
+        """Delete a key; return whether it existed.
+
+        - ``revision``: delete it only at this revision, else raise ``Conflict``; None: at any.
+        """
+        return self._driver.run(self._do.delete(key, revision))
 
     def exists(self, key: str) -> bool:
         """Return whether a key exists. This does not restart a sliding TTL."""

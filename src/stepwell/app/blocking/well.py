@@ -14,7 +14,7 @@ from msgspec import UNSET
 from stepwell.app.arguments import check_queues, check_settings, file_of, grace_of, lease_of
 from stepwell.app.blocking.access import Access
 from stepwell.app.blocking.conversations import Conversations
-from stepwell.app.blocking.locks import Lock
+from stepwell.app.blocking.locks import Lock, Locks
 from stepwell.app.blocking.queue import Queue, QueueItem, Schedules, Workspaces
 from stepwell.app.blocking.requests import Requests
 from stepwell.app.blocking.runs import Definitions, Run
@@ -168,6 +168,11 @@ class Stepwell:
                     tx.set_variable("by", held.holder)
         """
         return Lock(self._parts.locks, lock_request(user_lock(name), name, seconds, timeout), self._driver)
+
+    @property
+    def locks(self) -> Locks:
+        """Return locks on behalf of holders outside this process, such as clients of the HTTP API."""
+        return Locks(self._parts.remote_locks, self._driver)
 
     def scheduled_lock(self, name: str, *, at_most: Span, at_least: Span = 0) -> Lock:
         """Return a lock for a job that many nodes start at the same time, so that one of them does it.

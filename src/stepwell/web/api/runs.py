@@ -27,15 +27,16 @@ from stepwell.state.history import ExecutionSummary, no_execution
 from stepwell.state.request_log import KeptReply
 from stepwell.web.events import Event, EventResponse
 from stepwell.web.filters import parse_filter
+from stepwell.web.paging import Count, PageQuery, page_reply
+from stepwell.web.preconditions import check_if_match
 from stepwell.web.problem import HttpProblem
-from stepwell.web.route import Call, NoQuery, Page, Reply, Route
+from stepwell.web.route import Call, Page, Reply, api_route
 
 __all__ = ["ROUTES", "RUN_FIELDS", "owned_run"]
 
 RUN_FIELDS = {"status": frozenset(map(str, Status)), "workflow": None}
 """The fields by which runs are filtered."""
 
-Count = Annotated[int, Meta(ge=1, le=200)]
 Revision = Annotated[int, Meta(ge=0)]
 Name = Annotated[str, Meta(min_length=1, max_length=512)]
 Wait = Annotated[float, Meta(ge=0, le=60)]
@@ -46,13 +47,6 @@ class RunList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     filter: str = ""
     """Terms such as ``status:FAILED workflow:checkout``."""
-    limit: Count = 50
-    cursor: str | None = None
-
-
-class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of a list."""
-
     limit: Count = 50
     cursor: str | None = None
 
@@ -175,10 +169,6 @@ class TraceQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     level: TraceLevel = "full"
 
 
-class DrawingQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of a drawing, which is always SVG."""
-
-
 class EventQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a stream of events goes on, and how long to wait for some without a stream."""
 
@@ -271,21 +261,8 @@ async def list_runs(call: Call) -> Reply:
     found = await call.well.executions.list(
         workspace=call.workspace, status=terms.get("status"), workflow=terms.get("workflow"), after=after, limit=query.limit + 1
     )
-    return page_reply(
-        call, found, query.limit, None if len(found) <= query.limit else signer.cursor(binding, found[query.limit - 1])
-    )
-
-
-def page_reply(call: Call, found: list[Any], limit: int, cursor: str | None) -> Reply:
-    """Return a page, with the ``Link`` to the next one.
-
-    - ``found``: one item more than the page holds, if there are more.
-    """
-    headers: dict[str, str] = {}
-    if cursor is not None:
-        url = call.request.url.include_query_params(cursor=cursor)
-        headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
-    return Reply(Page(items=found[:limit], next_cursor=cursor, has_more=cursor is not None), headers=headers)
+    page = found[: query.limit]
+    return page_reply(call, page, signer.cursor(binding, page[-1]) if len(found) > len(page) else None)
 
 
 async def start_run(call: Call) -> Any:
@@ -340,20 +317,6 @@ async def delete_run(call: Call) -> Reply:
     return Reply()
 
 
-def check_if_match(call: Call, revision: str | int | None) -> None:
-    """Raise ``HttpProblem`` (412) unless ``If-Match`` names the revision.
-
-    - ``revision``: of the resource; None if there is none yet.
-    """
-    given = call.request.headers.get("if-match")
-    if given is None:
-        return
-    named = [each.strip() for each in given.split(",")]
-    if ("*" in named and revision is not None) or f'"{revision}"' in named:
-        return
-    raise HttpProblem("precondition_failed", "read the resource again, and decide again", current_revision=revision)
-
-
 async def get_result(call: Call) -> Reply:
     """Return a run when it has ended, or as it is after the wait."""
     summary = await owned_run(call)
@@ -365,7 +328,7 @@ async def get_result(call: Call) -> Reply:
     return Reply(await view_of(call, summary), 200 if is_over else 202, {} if is_over else {"Retry-After": "1"})
 
 
-async def get_state(call: Call) -> Reply:
+async def get_run_state(call: Call) -> Reply:
     """Return the state of a run."""
     summary = await owned_run(call)
     state = await call.well.load(summary.execution_id, call.query.at)
@@ -415,7 +378,7 @@ async def list_receipts(call: Call) -> Reply:
     after = -1 if query.cursor is None else signer.position(binding, query.cursor)
     found = await call.well.receipts(summary.execution_id, after=after, limit=query.limit + 1)
     cursor = None if len(found) <= query.limit else signer.cursor(binding, found[query.limit - 1].revision)
-    return page_reply(call, [_receipt_view(each) for each in found], query.limit, cursor)
+    return page_reply(call, [_receipt_view(each) for each in found[: query.limit]], cursor)
 
 
 def _receipt_view(receipt: Receipt) -> ReceiptView:
@@ -531,97 +494,55 @@ async def _poll(call: Call, events: Any) -> Reply:
     return Reply(EventPage(items=items, after=last, is_ended=is_ended))
 
 
-_RUN = "/runs/{execution_id}"
-_LINES, _STREAM = "application/x-ndjson", "text/event-stream"
-
-
-def _read(path: str, name: str, summary: str, handler: Any, reply: Any, query: Any = NoQuery, **more: Any) -> Route:
-    return Route(
-        method="GET",
-        path=path,
-        name=name,
-        summary=summary,
-        tag="runs",
-        role=Role.VIEWER,
-        handler=handler,
-        reply=reply,
-        query=query,
-        **more,
-    )
-
-
-def _act(action: str, summary: str, handler: Any, body: Any = None, **more: Any) -> Route:
-    options: dict[str, Any] = {"status": 202, "reply": Accepted, **more}
-    return Route(
-        method="POST",
-        path=f"{_RUN}/{action}",
-        name=f"{action}_run",
-        summary=summary,
-        tag="runs",
-        role=Role.OPERATOR,
-        handler=handler,
-        body=body,
-        **options,
-    )
-
-
 ROUTES = (
-    _read("/runs", "list_runs", "List runs, newest first", list_runs, Page[ExecutionSummary], RunList),
-    Route(
-        method="POST",
-        path="/runs",
-        name="start_run",
-        summary="Start a run",
-        tag="runs",
-        role=Role.OPERATOR,
-        handler=start_run,
+    api_route("GET /runs", list_runs, Page[ExecutionSummary], query=RunList),
+    api_route(
+        "POST /runs",
+        start_run,
+        StartedRun,
+        Role.OPERATOR,
         body=StartRun,
-        reply=StartedRun | RunView,
         status=202,
-        statuses=(200,),
+        statuses={200: RunView},
+        example={"workflow": "greet", "input": "Ada"},
         keeps_replies=False,
-        example={"workflow": "greet", "input": "Ada"},
     ),
-    _read(_RUN, "get_run", "Return a run", get_run, RunView),
-    Route(
-        method="PUT",
-        path=_RUN,
-        name="put_run",
-        summary="Start a run under an id of your own; the same request again starts nothing",
-        tag="runs",
-        role=Role.OPERATOR,
-        handler=put_run,
+    api_route("GET /runs/{execution_id}", get_run, RunView),
+    api_route(
+        "PUT /runs/{execution_id}",
+        put_run,
+        StartedRun,
+        Role.OPERATOR,
         body=PutRun,
-        reply=StartedRun | RunView,
         status=202,
-        statuses=(200,),
+        statuses={200: RunView},
         example={"workflow": "greet", "input": "Ada"},
     ),
-    Route(
-        method="DELETE",
-        path=_RUN,
-        name="delete_run",
-        summary="Delete a run with its history; its id is never used again",
-        tag="runs",
-        role=Role.ADMIN,
-        handler=delete_run,
-        status=204,
-        needs_if_match=True,
+    api_route("DELETE /runs/{execution_id}", delete_run, None, Role.ADMIN, needs_if_match=True),
+    api_route("GET /runs/{execution_id}/result", get_result, RunView, query=ResultQuery, statuses={202: RunView}),
+    api_route("GET /runs/{execution_id}/state", get_run_state, RunState, query=StateQuery),
+    api_route("GET /runs/{execution_id}/steps", list_steps, Page[StepRecord], query=StateQuery),
+    api_route("GET /runs/{execution_id}/progress", get_progress, Progress),
+    api_route("GET /runs/{execution_id}/trace", get_trace, Trace, query=TraceQuery),
+    api_route("GET /runs/{execution_id}/drawing", get_drawing, media="image/svg+xml"),
+    api_route("GET /runs/{execution_id}/receipts", list_receipts, Page[ReceiptView], query=PageQuery),
+    api_route("GET /runs/{execution_id}/proof", get_proof, media="application/x-ndjson"),
+    api_route("GET /runs/{execution_id}/verification", verify_run, Verification),
+    api_route("GET /runs/{execution_id}/diff", diff_run, Page[Change], query=DiffQuery),
+    api_route("GET /runs/{execution_id}/events", follow_run, EventPage, query=EventQuery, media="text/event-stream"),
+    api_route("GET /events", follow_runs, EventPage, query=EventQuery, media="text/event-stream"),
+    api_route("POST /runs/{execution_id}/cancel", cancel_run, Accepted, Role.OPERATOR, status=202),
+    api_route("POST /runs/{execution_id}/retry", retry_run, Accepted, Role.OPERATOR, status=202),
+    api_route(
+        "POST /runs/{execution_id}/signal",
+        signal_run,
+        Accepted,
+        Role.OPERATOR,
+        body=SendSignal,
+        status=202,
+        example={"name": "approve", "value": True},
     ),
-    _read(f"{_RUN}/result", "get_result", "Wait for the end of a run", get_result, RunView, ResultQuery, statuses=(202,)),
-    _read(f"{_RUN}/state", "get_run_state", "Return the state of a run, now or at a revision", get_state, RunState, StateQuery),
-    _read(f"{_RUN}/steps", "list_steps", "List the steps of a run with their attempts", list_steps, Page[StepRecord], StateQuery),
-    _read(f"{_RUN}/progress", "get_progress", "Return how far a run is and what it waits for", get_progress, Progress),
-    _read(f"{_RUN}/trace", "get_trace", "Return what a run did, in order", get_trace, Trace, TraceQuery),
-    _read(f"{_RUN}/drawing", "get_drawing", "Draw a run", get_drawing, None, DrawingQuery, media="image/svg+xml"),
-    _read(f"{_RUN}/receipts", "list_receipts", "List the receipts of a run", list_receipts, Page[ReceiptView], PageQuery),
-    _read(f"{_RUN}/proof", "get_proof", "Return a proof to verify without the store", get_proof, None, media=_LINES),
-    _read(f"{_RUN}/verification", "verify_run", "Verify every receipt of a run", verify_run, Verification),
-    _read(f"{_RUN}/diff", "diff_run", "Compare two revisions of a run", diff_run, Page[Change], DiffQuery),
-    _read(f"{_RUN}/events", "follow_run", "Stream what happens to a run", follow_run, EventPage, EventQuery, media=_STREAM),
-    _read("/events", "follow_runs", "Stream the runs that change", follow_runs, EventPage, EventQuery, media=_STREAM),
-    _act("cancel", "Request a run and its children to end", cancel_run),
-    _act("retry", "Continue a failed run at the step that failed", retry_run),
-    _act("signal", "Send a signal to a run", signal_run, SendSignal, example={"name": "approve", "value": True}),
-    _act("fork", "Start a run from the state of another", fork_run, ForkRun, status=201, reply=StartedRun, is_body_optional=True),
+    api_route(
+        "POST /runs/{execution_id}/fork", fork_run, StartedRun, Role.OPERATOR, body=ForkRun, status=201, is_body_optional=True
+    ),
 )

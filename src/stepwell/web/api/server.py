@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from stepwell.errors import NotFound
 from stepwell.model.access import Role
+from stepwell.web.openapi import document_of
 from stepwell.web.problem import KINDS, ProblemKind
-from stepwell.web.route import Call, Page, Reply, Route
+from stepwell.web.route import Call, Page, Reply, api_route
 
 __all__ = ["ROUTES", "Caller"]
 
@@ -19,6 +22,12 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     workspace: str | None
     """The only workspace that the caller reaches; null for all of the store."""
+
+
+async def get_openapi(call: Call) -> Reply:
+    """Return the OpenAPI document of this API."""
+    root = call.request.scope.get("root_path", "")
+    return Reply(document_of(call.server.table, root))
 
 
 async def get_caller(call: Call) -> Reply:
@@ -41,34 +50,8 @@ async def get_problem(call: Call) -> Reply:
 
 
 ROUTES = (
-    Route(
-        method="GET",
-        path="/whoami",
-        name="get_caller",
-        summary="Return who the token stands for",
-        tag="server",
-        role=Role.VIEWER,
-        handler=get_caller,
-        reply=Caller,
-    ),
-    Route(
-        method="GET",
-        path="/problems",
-        name="list_problems",
-        summary="List the kinds of errors",
-        tag="server",
-        role=None,
-        handler=list_problems,
-        reply=Page[ProblemKind],
-    ),
-    Route(
-        method="GET",
-        path="/problems/{code}",
-        name="get_problem",
-        summary="Explain a kind of error",
-        tag="server",
-        role=None,
-        handler=get_problem,
-        reply=ProblemKind,
-    ),
+    api_route("GET /openapi.json", get_openapi, dict[str, Any], None),
+    api_route("GET /whoami", get_caller, Caller),
+    api_route("GET /problems", list_problems, Page[ProblemKind], None),
+    api_route("GET /problems/{code}", get_problem, ProblemKind, None),
 )

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from stepwell.web.api import runs, server
+from stepwell.web.api import definitions, queue, runs, schedules, server, state, workspaces
 from stepwell.web.route import RouteTable
 
 __all__ = ["TABLE"]
 
-TABLE = RouteTable((*server.ROUTES, *runs.ROUTES))
+TABLE = RouteTable(
+    (
+        *server.ROUTES,
+        *runs.ROUTES,
+        *queue.ROUTES,
+        *schedules.ROUTES,
+        *definitions.ROUTES,
+        *workspaces.ROUTES,
+        *state.ROUTES,
+    )
+)

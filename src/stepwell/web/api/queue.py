@@ -1,0 +1,227 @@
+"""Routes of the queue: items, named queues, lanes, demand and workers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from stepwell.errors import Conflict
+from stepwell.model.access import Role
+from stepwell.model.queue_item import DEFAULT_QUEUE, ItemStatus, QueueSettings
+from stepwell.model.value import Value
+from stepwell.queue.diagnosis import WaitingReason
+from stepwell.queue.item import ItemSummary, no_item
+from stepwell.queue.statistics import Demand, LaneStats
+from stepwell.queue.worker_presence import WorkerPresence
+from stepwell.web.filters import parse_filter
+from stepwell.web.paging import Count, page_reply
+from stepwell.web.problem import HttpProblem
+from stepwell.web.route import Call, Page, Reply, api_route
+
+__all__ = ["ITEM_FIELDS", "ROUTES", "EnqueueItem", "EnqueuedItem"]
+
+ITEM_FIELDS = {"status": frozenset(map(str, ItemStatus)), "workflow": None, "queue": None}
+"""The fields by which items are filtered."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=512)]
+Milliseconds = Annotated[int, Meta(ge=0, le=3_153_600_000_000)]
+
+
+class ItemList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of a list of items."""
+
+    filter: str = ""
+    """Terms such as ``status:FAILED queue:mail``."""
+    limit: Count = 50
+    cursor: str | None = None
+
+
+class EnqueueItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request for a run when its workspace has capacity."""
+
+    workflow: Name
+    input: Value | UnsetType = UNSET
+    queue: Name = DEFAULT_QUEUE
+    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] = 0
+    key: Name | None = None
+    """The same key and request again is the same item."""
+    singleton: bool | Name | None = None
+    debounce_ms: Milliseconds | None = None
+    delay_ms: Milliseconds | None = None
+    run_at: datetime | None = None
+    execution_id: Name | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 3
+
+
+class EnqueuedItem(msgspec.Struct, frozen=True, kw_only=True):
+    """An item that was accepted, or was there already."""
+
+    item_id: str
+    execution_id: str
+    status: str
+    is_new: bool
+
+
+class QueueLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of a named queue over all workspaces; one that is not given stays, null removes it."""
+
+    concurrency: Annotated[int, Meta(ge=0)] | UnsetType | None = UNSET
+    rate_per_second: Annotated[float, Meta(ge=0)] | UnsetType | None = UNSET
+
+
+async def list_items(call: Call) -> Reply:
+    """Return a page of items, newest first."""
+    query: ItemList = call.query
+    terms = parse_filter(query.filter, ITEM_FIELDS)
+    signer, binding = await call.server.signer(), ["items", call.workspace, terms]
+    before = None
+    if query.cursor is not None:
+        before = msgspec.convert(signer.position(binding, query.cursor), ItemSummary)
+    found = await call.well.queue.list(workspace=call.workspace, before=before, limit=query.limit + 1, **terms)
+    page = found[: query.limit]
+    cursor = signer.cursor(binding, msgspec.structs.replace(page[-1], input=None)) if len(found) > len(page) else None
+    return page_reply(call, page, cursor)
+
+
+async def enqueue_item(call: Call) -> Reply:
+    """Request a run."""
+    body: EnqueueItem = call.body
+    key = body.key
+    if call.request_key is not None:
+        if key is not None or body.execution_id is not None or body.debounce_ms is not None:
+            raise HttpProblem("invalid", "send either an Idempotency-Key, or key, execution_id or debounce_ms in the body")
+        key = call.request_key.key
+    try:
+        item = await call.well.enqueue(
+            body.workflow,
+            body.input,
+            workspace=call.workspace,
+            queue=body.queue,
+            priority=body.priority,
+            key=key,
+            singleton=body.singleton,
+            debounce=None if body.debounce_ms is None else body.debounce_ms / 1000,
+            delay=None if body.delay_ms is None else body.delay_ms / 1000,
+            run_at=body.run_at,
+            execution_id=body.execution_id,
+            max_attempts=body.max_attempts,
+        )
+    except Conflict as error:
+        if call.request_key is None:
+            raise
+        raise HttpProblem("idempotency_key_reused", error.message) from None
+    headers = {"Location": f"{call.base}/queue/items/{quote(item.item_id, safe='')}"}
+    if call.request_key is not None and not item.is_new:
+        headers["Idempotency-Replayed"] = "true"
+    view = EnqueuedItem(item_id=item.item_id, execution_id=item.execution_id, status=item.status, is_new=item.is_new)
+    return Reply(view, 202, headers)
+
+
+async def _owned_item(call: Call) -> tuple[Any, ItemSummary]:
+    """Return the item that the address names; one of another workspace is answered like one that does not exist."""
+    item_id = call.path["item_id"]
+    handle = await call.well.queue.item(item_id)
+    summary = await handle.state()
+    if summary.workspace_id != call.workspace:
+        raise no_item(item_id)
+    return handle, summary
+
+
+async def get_item(call: Call) -> Reply:
+    """Return an item."""
+    _, summary = await _owned_item(call)
+    return Reply(summary)
+
+
+async def explain_item(call: Call) -> Reply:
+    """Return why an item waits."""
+    handle, _ = await _owned_item(call)
+    return Reply(await handle.why())
+
+
+async def cancel_item(call: Call) -> Reply:
+    """Cancel an item."""
+    handle, _ = await _owned_item(call)
+    return Reply(await handle.cancel(), 202)
+
+
+async def redrive_item(call: Call) -> Reply:
+    """Run a failed or cancelled item again."""
+    _, summary = await _owned_item(call)
+    item = await call.well.queue.redrive(summary.item_id)
+    return Reply(EnqueuedItem(item_id=item.item_id, execution_id=item.execution_id, status=item.status, is_new=item.is_new), 202)
+
+
+async def list_lanes(call: Call) -> Reply:
+    """Return what waits and runs in each queue."""
+    return Reply(Page(items=await call.well.queue.stats(call.workspace)))
+
+
+async def get_demand(call: Call) -> Reply:
+    """Return how much work there is."""
+    return Reply(await call.well.queue.demand())
+
+
+async def list_workers(call: Call) -> Reply:
+    """Return the workers."""
+    return Reply(Page(items=await call.well.queue.workers()))
+
+
+async def get_queue(call: Call) -> Reply:
+    """Return the settings of a queue."""
+    return Reply(await call.well.queue.get(call.path["queue"]))
+
+
+async def put_queue(call: Call) -> Reply:
+    """Set limits of a queue."""
+    body: QueueLimits = call.body
+    changed = await call.well.queue.put(call.path["queue"], concurrency=body.concurrency, rate_per_second=body.rate_per_second)
+    return Reply(changed)
+
+
+async def pause_queue(call: Call) -> Reply:
+    """Start no more items of a queue."""
+    return Reply(await call.well.queue.pause(call.path["queue"]))
+
+
+async def resume_queue(call: Call) -> Reply:
+    """Start items of a queue again."""
+    return Reply(await call.well.queue.resume(call.path["queue"]))
+
+
+ROUTES = (
+    api_route("GET /queue/items", list_items, Page[ItemSummary], query=ItemList),
+    api_route(
+        "POST /queue/items",
+        enqueue_item,
+        EnqueuedItem,
+        Role.OPERATOR,
+        body=EnqueueItem,
+        status=202,
+        example={"workflow": "greet", "input": "Ada", "priority": 5},
+        keeps_replies=False,
+    ),
+    api_route("GET /queue/items/{item_id}", get_item, ItemSummary),
+    api_route("GET /queue/items/{item_id}/why", explain_item, WaitingReason),
+    api_route("POST /queue/items/{item_id}/cancel", cancel_item, ItemSummary, Role.OPERATOR, status=202),
+    api_route("POST /queue/items/{item_id}/redrive", redrive_item, EnqueuedItem, Role.OPERATOR, status=202),
+    api_route("GET /queue/lanes", list_lanes, Page[LaneStats]),
+    api_route("GET /queue/demand", get_demand, Demand, Role.ADMIN, is_store_wide=True),
+    api_route("GET /workers", list_workers, Page[WorkerPresence], Role.ADMIN, is_store_wide=True),
+    api_route("GET /queues/{queue}", get_queue, QueueSettings),
+    api_route(
+        "PUT /queues/{queue}",
+        put_queue,
+        QueueSettings,
+        Role.ADMIN,
+        body=QueueLimits,
+        is_store_wide=True,
+        example={"concurrency": 4},
+    ),
+    api_route("POST /queues/{queue}/pause", pause_queue, QueueSettings, Role.ADMIN, is_store_wide=True),
+    api_route("POST /queues/{queue}/resume", resume_queue, QueueSettings, Role.ADMIN, is_store_wide=True),
+)

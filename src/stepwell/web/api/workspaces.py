@@ -1,0 +1,171 @@
+"""Routes of workspaces, tiers and the access tokens and audit of a workspace."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from stepwell.errors import NotFound
+from stepwell.model.access import AccessToken, Role
+from stepwell.model.queue_item import Tier, Workspace
+from stepwell.queue.workspaces import no_workspace
+from stepwell.state.request_log import AuditEntry
+from stepwell.web.paging import PageQuery, page_reply, sorted_page
+from stepwell.web.problem import HttpProblem
+from stepwell.web.route import Call, Page, Reply, api_route
+
+__all__ = ["ROUTES"]
+
+Name = Annotated[str, Meta(min_length=1, max_length=512)]
+Whole = Annotated[int, Meta(ge=0)]
+Number = Annotated[float, Meta(ge=0)]
+
+
+class PutWorkspace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A workspace; what is not given stays, a new one has the tier ``free``."""
+
+    tier: Name | None = None
+    is_paused: bool | None = None
+
+
+class PutTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of a tier; one that is not given stays, null removes it."""
+
+    concurrency: Whole | UnsetType | None = UNSET
+    weight: Annotated[float, Meta(ge=0.001, le=1_000_000)] | UnsetType = UNSET
+    rate_per_second: Number | UnsetType | None = UNSET
+    queue_depth: Whole | UnsetType | None = UNSET
+    state_bytes: Whole | UnsetType | None = UNSET
+    retention_seconds: Number | UnsetType | None = UNSET
+
+
+class CreateToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A new access token of the workspace."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=256)]
+    role: Role = Role.VIEWER
+    ttl_ms: Annotated[int, Meta(ge=1_000, le=31_536_000_000)] | None = None
+
+
+class CreatedToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A new access token with its secret, which is shown only once."""
+
+    token: AccessToken
+    text: str
+
+
+async def list_workspaces(call: Call) -> Reply:
+    """Return the workspaces that the caller reaches."""
+    found = await call.well.workspaces.list()
+    own = call.identity.workspace
+    reached = [each for each in found if own in (None, each.workspace_id)]
+    return await sorted_page(call, reached, lambda each: each.workspace_id, "workspaces")
+
+
+async def get_workspace(call: Call) -> Reply:
+    """Return a workspace."""
+    return Reply(await call.well.workspaces.get(_reached(call)))
+
+
+def _reached(call: Call) -> str:
+    """Return the workspace that the address names; one that the caller does not reach is answered like one that does not exist."""
+    workspace_id = call.path["workspace_id"]
+    if call.identity.workspace not in (None, workspace_id):
+        raise no_workspace(workspace_id)
+    return workspace_id
+
+
+async def put_workspace(call: Call) -> Reply:
+    """Create or change a workspace."""
+    return Reply(await call.well.workspaces.put(call.path["workspace_id"], tier=call.body.tier, is_paused=call.body.is_paused))
+
+
+async def pause_workspace(call: Call) -> Reply:
+    """Start no more items of a workspace."""
+    return Reply(await call.well.workspaces.pause(_reached(call)))
+
+
+async def resume_workspace(call: Call) -> Reply:
+    """Start items of a workspace again."""
+    return Reply(await call.well.workspaces.resume(_reached(call)))
+
+
+async def list_tiers(call: Call) -> Reply:
+    """Return the tiers."""
+    return await sorted_page(call, await call.well.workspaces.tiers(), lambda each: each.name, "tiers")
+
+
+async def put_tier(call: Call) -> Reply:
+    """Create or change a tier."""
+    body: PutTier = call.body
+    given: dict[str, Any] = {name: getattr(body, name) for name in body.__struct_fields__}
+    return Reply(await call.well.workspaces.put_tier(call.path["tier"], **given))
+
+
+async def list_tokens(call: Call) -> Reply:
+    """Return the access tokens of the workspace."""
+    found = [each for each in await call.well.access.tokens() if each.workspace == call.workspace]
+    return await sorted_page(call, found, lambda each: each.token_id, "tokens")
+
+
+async def create_token(call: Call) -> Reply:
+    """Create an access token of the workspace."""
+    body: CreateToken = call.body
+    if not call.identity.role.allows(body.role):
+        raise HttpProblem("forbidden", f"a caller with the role {call.identity.role} makes no token with the role {body.role}")
+    ttl = None if body.ttl_ms is None else body.ttl_ms / 1000
+    issued = await call.well.access.create_token(body.name, role=body.role, workspace=call.workspace, ttl=ttl)
+    return Reply(CreatedToken(token=issued.token, text=issued.text), 201)
+
+
+async def revoke_token(call: Call) -> Reply:
+    """Revoke an access token of the workspace."""
+    token_id = call.path["token_id"]
+    own = {each.token_id for each in await call.well.access.tokens() if each.workspace == call.workspace}
+    if token_id not in own or not await call.well.access.revoke_token(token_id):
+        raise NotFound(f"there is no access token {token_id!r}")
+    return Reply()
+
+
+async def list_audit(call: Call) -> Reply:
+    """Return a page of the audit, newest first."""
+    query: PageQuery = call.query
+    signer, binding = await call.server.signer(), ["audit", call.workspace]
+    before = None if query.cursor is None else signer.position(binding, query.cursor)
+    found = await call.well.requests.audit(call.workspace, before=before, limit=query.limit + 1)
+    page = found[: query.limit]
+    return page_reply(call, page, signer.cursor(binding, page[-1].entry_id) if len(found) > len(page) else None)
+
+
+ROUTES = (
+    api_route("GET /workspaces", list_workspaces, Page[Workspace], query=PageQuery),
+    api_route("GET /workspaces/{workspace_id}", get_workspace, Workspace),
+    api_route(
+        "PUT /workspaces/{workspace_id}",
+        put_workspace,
+        Workspace,
+        Role.ADMIN,
+        body=PutWorkspace,
+        is_store_wide=True,
+        example={"tier": "scale"},
+    ),
+    api_route("POST /workspaces/{workspace_id}/pause", pause_workspace, Workspace, Role.ADMIN),
+    api_route("POST /workspaces/{workspace_id}/resume", resume_workspace, Workspace, Role.ADMIN),
+    api_route("GET /tiers", list_tiers, Page[Tier], query=PageQuery),
+    api_route("PUT /tiers/{tier}", put_tier, Tier, Role.ADMIN, body=PutTier, is_store_wide=True, example={"concurrency": 8}),
+    api_route("GET /access_tokens", list_tokens, Page[AccessToken], Role.ADMIN, query=PageQuery),
+    api_route(
+        "POST /access_tokens",
+        create_token,
+        CreatedToken,
+        Role.ADMIN,
+        body=CreateToken,
+        status=201,
+        example={"name": "ci", "role": "operator"},
+        keeps_replies=False,
+    ),
+    api_route("DELETE /access_tokens/{token_id}", revoke_token, None, Role.ADMIN),
+    api_route("GET /audit", list_audit, Page[AuditEntry], Role.ADMIN, query=PageQuery),
+)

@@ -1,0 +1,142 @@
+"""The OpenAPI 3.1 document of the API, made from the route table and the types of its bodies and replies."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, cast
+
+import msgspec
+
+import stepwell
+from stepwell.web.problem import KINDS
+from stepwell.web.route import NoQuery, Route, RouteTable
+
+__all__ = ["document_of", "types_of"]
+
+_REF = "#/components/schemas/{name}"
+_PROBLEM = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "instance", "code", "retryable", "errors", "request_id"],
+    "properties": {
+        "type": {"type": "string", "description": "The address of the description of this kind of error."},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "What happened, and what to do."},
+        "instance": {"type": "string"},
+        "code": {"type": "string"},
+        "retryable": {"type": "boolean", "description": "Whether the same request may succeed later."},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["pointer", "detail", "code"],
+                "properties": {"pointer": {"type": "string"}, "detail": {"type": "string"}, "code": {"type": "string"}},
+            },
+        },
+        "request_id": {"type": "string"},
+    },
+}
+_ERRORS = (400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 415, 422, 428, 429, 500, 503)
+
+
+def types_of(route: Route) -> list[Any]:
+    """Return the types that a route's query, body and reply are made of."""
+    return [
+        each
+        for each in (route.query, route.body, route.reply, *route.statuses.values())
+        if each is not None and each is not NoQuery
+    ]
+
+
+@cache
+def document_of(table: RouteTable, root: str) -> dict[str, Any]:
+    """Return the document of a table of routes.
+
+    - ``root``: the path under which the application is mounted.
+    """
+    types = list({str(each): each for route in table.routes for each in types_of(route)}.values())
+    found, components = msgspec.json.schema_components(types, ref_template=_REF)
+    schemas = {str(each): schema for each, schema in zip(types, found, strict=True)}
+    paths: dict[str, Any] = {}
+    for route in table.routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, components)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Stepwell",
+            "version": stepwell.__version__,
+            "description": "Durable workflows and their state. The workspace of a request comes from its token.",
+        },
+        "servers": [{"url": f"{root}/api/v1"}],
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "Made by: stepwell token create"}},
+            "schemas": {**components, "Problem": _PROBLEM},
+            "responses": {str(status): _problem(status) for status in _ERRORS},
+        },
+    }
+
+
+def _problem(status: int) -> dict[str, Any]:
+    titles = sorted(kind.title for kind in KINDS.values() if kind.status == status)
+    schema = {"$ref": _REF.format(name="Problem")}
+    return {"description": " ".join(titles) or "An error.", "content": {"application/problem+json": {"schema": schema}}}
+
+
+def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    replies = {route.status: route.reply, **route.statuses}
+    responses: dict[str, Any] = {str(status): _success(route, reply, schemas) for status, reply in sorted(replies.items())}
+    responses |= {str(status): {"$ref": f"#/components/responses/{status}"} for status in _ERRORS}
+    if route.method == "GET":
+        responses["304"] = {"description": "The resource is still at the revision of If-None-Match."}
+    operation: dict[str, Any] = {
+        "operationId": route.name,
+        "summary": route.summary,
+        "tags": [route.tag],
+        "parameters": _parameters(route, schemas, components),
+        "responses": responses,
+        "x-role": "none" if route.role is None else str(route.role),
+        "x-store-wide": route.is_store_wide,
+    }
+    if route.role is None:
+        operation["security"] = []
+    if route.body is not None:
+        content: dict[str, Any] = {"schema": schemas[str(route.body)]}
+        if route.example:
+            content["examples"] = {"example": {"value": route.example}}
+        operation["requestBody"] = {"required": not route.is_body_optional, "content": {"application/json": content}}
+    return operation
+
+
+def _success(route: Route, reply: Any, schemas: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"description": route.summary + "."}
+    content: dict[str, Any] = {}
+    if route.media != "application/json":
+        content[route.media] = {"schema": {"type": "string"}}
+    if reply is not None:
+        content["application/json"] = {"schema": schemas[str(reply)]}
+    return {**found, "content": content} if content else found
+
+
+def _parameters(route: Route, schemas: dict[str, Any], components: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1, "maxLength": 512}}
+        for name in route.parameters
+    ]
+    if route.query is not NoQuery:
+        name = cast("str", schemas[str(route.query)]["$ref"]).rpartition("/")[2]
+        schema = components[name]
+        for field, kind in schema["properties"].items():
+            found.append({"name": field, "in": "query", "required": field in schema.get("required", ()), "schema": kind})
+    if route.role is not None:
+        schema = {"type": "string", "minLength": 1, "maxLength": 512}
+        about = "The workspace; only with a token for all of the store."
+        found.append({"name": "workspace", "in": "query", "required": False, "schema": schema, "description": about})
+    if route.method == "POST":
+        key = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
+        found.append({"name": "Idempotency-Key", "in": "header", "required": False, "schema": key})
+    if route.needs_if_match:
+        etag = {"type": "string", "pattern": r'^("[0-9]+"|\*)$'}
+        found.append({"name": "If-Match", "in": "header", "required": True, "schema": etag})
+    return found
