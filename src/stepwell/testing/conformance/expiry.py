@@ -135,7 +135,7 @@ def test_lock_is_renewed_and_released_before_its_end_alone(
 
 
 @AROUND_THE_END
-def test_released_lock_stays_taken_for_its_least_time(store: Store, clock: FakeClock, offset_ms: int) -> None:
+def test_released_lock_is_free_after_its_shortest_hold(store: Store, clock: FakeClock, offset_ms: int) -> None:
     def prepare() -> tuple[int, Unit]:
         name = fresh_id("door")
         lease = acquire(store, name, holder="a")
