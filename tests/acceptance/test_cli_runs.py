@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from pathlib import Path
 
 import apsw
 import pytest
 from tests.support.command_line import Shell, shell
 
-from stepwell import Status, Stepwell
+from stepwell import Receipt, Status, StepOutput, Stepwell
+from stepwell.cli.run_view import follow
 
 __all__ = ["shell"]
 
@@ -274,3 +277,27 @@ def test_show_says_what_a_run_waits_for(shell: Shell):
     assert "waits for  signal approve" in shown
     assert "takes      signal approve: stepwell signal a approve JSON" in shown
     assert shell("show", "a", "--json").json["progress"]["offers"][0]["name"] == "approve"
+
+
+class EndsMeanwhile(Stepwell):
+    """A well whose run ends right after somebody has read its receipts."""
+
+    is_running = True
+
+    def receipts(self, execution_id: str, *, after: int = -1, limit: int | None = None) -> list[Receipt]:
+        found = super().receipts(execution_id, after=after, limit=limit)
+        if self.is_running:
+            self.is_running = False
+            with self.transaction(execution_id) as tx:
+                tx.set_status("RUNNING")
+                tx.record_step(StepOutput("last", "last", "COMPLETED", 1, datetime.now(UTC), 5))
+                tx.set_status("COMPLETED")
+        return found
+
+
+def test_follower_sees_the_last_events_of_a_run_that_ends_while_it_looks(tmp_path: Path):
+    with EndsMeanwhile(f"sqlite:///{tmp_path / 'well.db'}", worker=False) as well:
+        well.create("run")
+        events = list(follow(well, "run", timeout=60))
+    assert "last" in str(events)
+    assert "COMPLETED" in str(events[-1])
