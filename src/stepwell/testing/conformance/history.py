@@ -274,7 +274,9 @@ def elsewhere(store: Store, execution_id: str = "moved") -> SampleExecution:
 
 
 def test_adopted_execution_starts_with_its_snapshot(store: Store) -> None:
-    moved = elsewhere(store)
+    moved = SampleExecution(store, "moved", workspace="theirs", workflow="imports")
+    for mutations in ((), (status("RUNNING"),), (status("WAITING"),)):
+        moved.foresee(*mutations)
     landed(write(store, moved.adoption(status="WAITING", signature=b"signed")))
     head = moved.head
     assert (head.workspace_id, head.workflow_id, head.version, head.status) == ("theirs", "imports", 3, "WAITING")

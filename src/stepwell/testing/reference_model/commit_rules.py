@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import suppress
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -89,18 +90,24 @@ class CommitRules(Comparison):
             self.scopes = before
         else:
             plain.land(after, receipt)
+        if receipt is not None and terms.commit_id is not None and not ops:
+            again = self.writers[writer].transaction(name, terms)
+            for change in batch:
+                perform(copy.deepcopy(change), again)
+            assert again.commit() == receipt
         self.compare_execution(name)
         self.compare_scopes()
 
     @precondition(has_executions)
     @rule(pick=picks, which=picks, writer=writers, value=values)
     def commit_again(self, pick: int, which: int, writer: int, value: Value) -> None:
-        """T03: a commit id that landed gives its first receipt back, whatever comes with it."""
+        """T03: a commit id that landed gives its first receipt back for the same change, and refuses any other."""
         name = self.pick_execution(pick)
         receipts = self.executions[name].receipts
         if receipts:
             first = receipts[which % len(receipts)]
-            assert self.set_variable(name, writer, value, CommitTerms(first.commit_id)) == first
+            with suppress(Conflict):
+                assert self.set_variable(name, writer, value, CommitTerms(first.commit_id)) == first
             self.compare_execution(name)
 
     def set_variable(self, name: str, writer: int, value: Value, terms: CommitTerms) -> Receipt:

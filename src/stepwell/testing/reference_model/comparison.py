@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine
+from msgspec import to_builtins
 
 from stepwell.app.blocking import Transaction
 from stepwell.clock import FakeClock
@@ -231,4 +232,4 @@ def has_room(machine: Comparison) -> bool:
 
 def assert_same(actual: PlainState, expected: PlainState) -> None:
     """Equal as canonical JSON: 1, 1.0 and True are three values."""
-    assert canonical(asdict(actual)) == canonical(asdict(expected))
+    assert canonical(to_builtins(asdict(actual))) == canonical(to_builtins(asdict(expected)))
