@@ -51,6 +51,9 @@ class _ScreenHandler(logging.Handler):
         if record.name == _SCRIPTS or record.levelno >= (logging.INFO if self._given.is_debug else logging.WARNING):
             screen = self._given.screen
             screen.note(f"{screen.paint('yellow', record.levelname.lower(), screen.err)}: {printable(record.getMessage())}")
+            if self._given.is_debug and record.exc_info:
+                for line in logging.Formatter().formatException(record.exc_info).splitlines():
+                    screen.note(printable(line))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import UNSET
@@ -153,7 +153,7 @@ class TemplateData(Mapping[str, Any]):
         failed = found.status == StepStatus.FAILED
         return {
             "output": None if failed else found.output,
-            "error": found.output["error"] if failed else None,
+            "error": _without_traceback(found.output["error"]) if failed else None,
             "status": found.status,
             "node_id": found.node_id,
             "node_name": found.node_name,
@@ -228,3 +228,10 @@ def trigger_facts(sections: Sections) -> dict[str, Value]:
         else next((fields[name] for name in ("arguments", "body", "entity") if name in fields), None)
     )
     return {"input": main, **fields}
+
+
+def _without_traceback(error: Value) -> Value:
+    """Return an error as templates see it: they may send it to others, whom the code of the user's program does not concern."""
+    if not isinstance(error, dict):
+        return error
+    return {name: value for name, value in cast("dict[str, Value]", error).items() if name != "traceback"}

@@ -99,7 +99,10 @@ class RunOperations:
         if ending.status is Status.CANCELLED:
             raise ExecutionCancelled(f"execution {self.execution_id!r} was cancelled")
         error: dict[str, Any] = result.get("error", {})
-        raise ExecutionFailed(f"execution {self.execution_id!r} failed: {error.get('kind')}: {error.get('message')}")
+        failure = ExecutionFailed(f"execution {self.execution_id!r} failed: {error.get('kind')}: {error.get('message')}")
+        if error.get("traceback"):
+            failure.add_note(error["traceback"])
+        raise failure
 
     def _known(self) -> Operation[Workflow[..., Any] | None]:
         """Return the workflow if it is a function of this process: its annotation gives the type of the result."""

@@ -134,6 +134,8 @@ def _write_failures(screen: Screen, steps: Sequence[StepRecord]) -> None:
     for step, attempt in failures:
         when = screen.paint("dim", f"{attempt.ended_at:%H:%M:%S}")
         screen.write(f"  {when}  {printable(step.name)} attempt {attempt.number}: {printable(str(attempt.error))}")
+        for line in (attempt.traceback or "").splitlines():
+            screen.write(f"    {screen.paint('dim', printable(line))}")
 
 
 def _write_timeline(screen: Screen, events: Sequence[RunEvent]) -> None:

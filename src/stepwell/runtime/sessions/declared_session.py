@@ -32,6 +32,7 @@ from stepwell.kernel.protocol import (
 from stepwell.kernel.turn import EffectDone, Turn, Turns, failed_end
 from stepwell.model.commit import Lease
 from stepwell.model.draft import Planned
+from stepwell.model.status import Status
 from stepwell.runtime import inbox
 from stepwell.runtime.inbox import Message
 from stepwell.runtime.services import Services
@@ -173,6 +174,10 @@ class DeclaredSession(Session):
                 raise
             return
         self._outrun = 0
+        if turn.end is not None and turn.end.status is Status.FAILED:
+            failure, error = self._effects.last_failure, turn.end.result["error"]
+            is_same = failure is not None and type(failure).__name__ == error["kind"]
+            self._log_failure(error["message"], failure if is_same else None)
         self._carry_out(self._turns.landed(self._writer.state))
 
     async def _commit(self, turn: Turn, follows: int | None = None) -> None:
@@ -196,7 +201,6 @@ class DeclaredSession(Session):
         return messages
 
     async def _end_failed(self, error: Trouble) -> None:
-        log.error("execution %r fails: %s", self.execution_id, error["message"])
         await self._commit(failed_end(self._writer.state, error))
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:

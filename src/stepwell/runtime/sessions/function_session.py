@@ -242,6 +242,8 @@ class FunctionSession(Session):
         except ValidationFailed:
             self._writer.drop_buffer()
             await self._finish(status, recode(result))
+        if status is Status.FAILED:
+            self._log_failure(result["error"]["message"], error)
 
     async def _finish(self, status: Status, result: bytes) -> None:
         """Commit the end: the canonical result, messages to parent and children, and the end of the lease."""

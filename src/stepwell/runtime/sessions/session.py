@@ -131,6 +131,7 @@ class Session(ABC):
 
     async def give_up(self, kind: str, message: str) -> None:
         """End the execution as FAILED without running it, since running it brings its workers down."""
+        self._log_failure(message)
         try:
             await self._end_failed({"kind": kind, "message": message, "code": None})
         except Abandoned as end:
@@ -140,11 +141,16 @@ class Session(ABC):
 
     async def _break_down(self, error: Exception) -> None:
         """End the execution as FAILED because of an error that is neither its code's nor one that Stepwell raises on purpose."""
-        log.error("execution %r fails, since it could not be run on", self.execution_id, exc_info=error)
+        self._log_failure(str(error) or type(error).__name__, error)
         await self._wait_until_idle()
         self._writer.end = None
         self._writer.drop_buffer()
         await self._end_failed(error_value(error))
+
+    def _log_failure(self, message: object, error: BaseException | None = None) -> None:
+        """Log that the execution fails, with the traceback of the error if it was raised here."""
+        has_traceback = error is not None and error.__traceback__ is not None
+        log.error("execution %r failed: %s", self.execution_id, message, exc_info=error if has_traceback else None)
 
     async def look(self) -> None:
         """Read the inbox and act on what has come."""

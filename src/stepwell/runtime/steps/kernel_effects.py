@@ -68,6 +68,8 @@ class KernelEffects:
         """Tokens that wait for a step which this process does not know."""
         self._waiting_for_runs: set[str] = set()
         """Tokens whose script waits for the end of another execution."""
+        self.last_failure: Exception | None = None
+        """What the last failed attempt raised, for the log; its traceback holds frames, so ``stop`` lets go of it."""
         self._is_closed = False
         """Whether nothing new is begun: this worker is to stop."""
 
@@ -126,6 +128,7 @@ class KernelEffects:
 
     def stop(self) -> None:
         """Stop everything."""
+        self.last_failure = None
         for token_id in list(self._tasks):
             self.abandon(token_id)
 
@@ -169,6 +172,7 @@ class KernelEffects:
         except Exception as error:  # noqa: BLE001 - the budget or the step's parameters refuse it; the kernel decides what it means
             return EffectDone(_failed(asked, error, step.policy))
         if made.error is not None:
+            self.last_failure = made.error
             return EffectDone(_failed(asked, made.error, step.policy, took_ms=made.took_ms), (), made.spending)
         completed = StepCompleted(asked.token_id, asked.key, made.output, made.took_ms, asked.attempt)
         return EffectDone(completed, made.landing, made.spending, step.policy)

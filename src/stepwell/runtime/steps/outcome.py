@@ -10,6 +10,7 @@ from stepwell.flow.retry import classify
 from stepwell.model.record import StepOutput
 from stepwell.model.status import StepStatus
 from stepwell.model.value import recode
+from stepwell.runtime.steps.user_traceback import user_traceback
 
 __all__ = ["Told", "child_result", "child_status", "error_names", "error_value", "step_output"]
 
@@ -59,7 +60,7 @@ class Told(Exception):
 
 
 def error_value(error: BaseException) -> dict[str, Any]:
-    """Return an error as it is recorded: kind, message, code and class, what to do, and the step or child that it comes from."""
+    """Return an error as it is recorded: kind, message, code and class, what to do, traceback, and its step or child."""
     if isinstance(error, Told):
         return error.told
     code = error.code if isinstance(error, StepwellError) else None
@@ -73,6 +74,8 @@ def error_value(error: BaseException) -> dict[str, Any]:
         "is_retryable": found.is_retryable,
         "suggestion": found.suggestion,
     }
+    if error.__traceback__ is not None and (traceback := user_traceback(error)) is not None:
+        value["traceback"] = traceback
     culprit = _culprit(error)
     if culprit is None:
         return value
