@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from stepwell.queue.worker_presence import WorkerPresence
     from stepwell.runtime.definitions import DefinitionSummary
     from stepwell.runtime.progress import Offer, Progress, Waiting
-    from stepwell.runtime.sessions.workflow_api import compensate, map, patched, sleep, wait_signal
+    from stepwell.runtime.sessions.workflow_api import compensate, map, now, patched, random, sleep, uuid, wait_signal
     from stepwell.runtime.step_history import AttemptRecord, ErrorRecord, StepRecord
     from stepwell.runtime.steps.context import current
     from stepwell.state.conversations import Answer, ConversationSummary, Turn, TurnResult
@@ -191,10 +191,13 @@ __all__ = [
     "enqueue",
     "explore",
     "map",
+    "now",
     "patched",
+    "random",
     "sleep",
     "step",
     "stepwell_app",
+    "uuid",
     "verify_proof",
     "wait_signal",
     "workflow",
@@ -274,7 +277,7 @@ _HOMES = {
     "queue.requests": ("QueueRequest", "enqueue", "workspace_queue"),
     "queue.schedule": ("ScheduleSummary",),
     "runtime.steps.context": ("current",),
-    "runtime.sessions.workflow_api": ("compensate", "map", "patched", "sleep", "wait_signal"),
+    "runtime.sessions.workflow_api": ("compensate", "map", "now", "patched", "random", "sleep", "uuid", "wait_signal"),
     "runtime.definitions": ("DefinitionSummary",),
     "runtime.progress": ("Offer", "Progress", "Waiting"),
     "runtime.step_history": ("AttemptRecord", "ErrorRecord", "StepRecord"),

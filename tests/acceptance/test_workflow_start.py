@@ -149,7 +149,7 @@ def test_execution_of_newer_code_stays_due_and_says_why_while_others_are_served(
         assert worker.start(doubling, 1).result(WAIT) == 2
         run = worker.run(run.execution_id)
         assert "version 2 of workflow 'doubling', and this process has version 1" in (run.obstacle() or "")
-        with pytest.raises(TimeoutError, match="still PENDING; it was started by version 2"):
+        with pytest.raises(TimeoutError, match=r"still PENDING after timeout=0\.05 s; it was started by version 2"):
             run.result(0.05)
         assert (worker.load(run.execution_id).revision, store_under(worker).head(run.execution_id).claims) == (0, 0)
     function._workflows["doubling"] = newer

@@ -48,6 +48,8 @@ class _ScreenHandler(logging.Handler):
         self._given = given
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self._given.shows_failures and not self._given.is_debug and hasattr(record, "execution_id"):
+            return
         if record.name == _SCRIPTS or record.levelno >= (logging.INFO if self._given.is_debug else logging.WARNING):
             screen = self._given.screen
             screen.note(f"{screen.paint('yellow', record.levelname.lower(), screen.err)}: {printable(record.getMessage())}")

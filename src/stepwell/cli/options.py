@@ -112,6 +112,8 @@ class CliSettings:
     is_quiet: bool = False
     is_debug: bool = False
     modules: list[str] = field(default_factory=list[str])
+    shows_failures: bool = False
+    """Whether the command shows by itself which runs fail, so that the log need not."""
 
     @property
     def screen(self) -> Screen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import tokenize
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +30,7 @@ __all__ = [
     "is_document",
     "known_workflow",
     "read_text",
+    "source_problems_of",
 ]
 
 DOCUMENTS = (".yaml", ".yml", ".json")
@@ -209,6 +211,27 @@ def _read_document(target: str) -> Definition:
     from stepwell.flow.definition.document import parse
 
     return parse(read_text(target), source=target)
+
+
+def source_problems_of(target: str) -> list[Problem]:
+    """Return the faults in the code of a module's workflow functions, with file, line and column; none for other files."""
+    from stepwell.flow.source_checks import check_source
+
+    if is_document(target):
+        return []
+    place, _, name = target.rpartition(":")
+    only = name if place and name.isidentifier() else None
+    source = place if only else target
+    path = Path(source) if source.endswith(".py") else Path(import_source(source).__file__ or "")
+    if path.suffix != ".py":
+        return []
+    with tokenize.open(path) as file:
+        faults = check_source(file.read())
+    return [
+        Problem(InvalidInput.code, each.message, f"{path}:{each.line}:{each.column}")
+        for each in faults
+        if only in (None, each.workflow)
+    ]
 
 
 def definitions_of(

@@ -14,7 +14,7 @@ from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import settings
 from stepwell.cli.output import Screen, printable
 from stepwell.cli.report import report, report_rows
-from stepwell.cli.workflow_loader import definitions_of, find_workflow
+from stepwell.cli.workflow_loader import definitions_of, find_workflow, source_problems_of
 from stepwell.errors import InvalidDefinition, InvalidInput, Problem
 from stepwell.flow.function import registered_names, registered_step_names
 from stepwell.model.value import parse
@@ -39,10 +39,13 @@ _PLACE = re.compile(r"(?P<source>.*):(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
 @click.argument("files", nargs=-1, metavar="[FILE...]")
 @click.option("--run", "run_id", metavar="ID", help="Check a run: its definition, or the calls of its function.")
 def check(files: tuple[str, ...], run_id: str | None) -> None:
-    """Check definitions (.yaml, .json, or those of a .py file) and print every fault as file:line:column.
+    """Check definitions (.yaml, .json, or those of a .py file) and the code of workflow functions, and print every fault as
+    file:line:column.
 
     A definition without such faults is explored: unreachable steps, deadlocks and livelocks are faults, shown with the path that
-    leads there. Exits with 5 if there is a fault. With -m MODULE, steps that no module has are faults, too.
+    leads there. In the code of a workflow function, time, randomness and sleeping that are not recorded are faults, and
+    so are calls without await; each line says what to write instead. Exits with 5 if there is a fault. With -m MODULE,
+    steps that no module has are faults, too.
     """
     from stepwell.kernel.soundness.explorer import explore
 
@@ -63,6 +66,7 @@ def check(files: tuple[str, ...], run_id: str | None) -> None:
             sound += [_facts(file, each, explored[each.name]) for each in definitions_of(file, steps=steps, further=further)]
         except InvalidDefinition as error:
             problems += error.errors
+        problems += source_problems_of(file)
     if run_id is not None:
         sound, problems = _check_run(run_id)
     if given.is_json:

@@ -119,6 +119,7 @@ def watch(execution_id: str, timeout: float | None) -> None:
 
 def _begin(well: Stepwell, target: str, workflow: Startable, value: Any, workspace: str, execution_id: str | None) -> Run:
     """Start a run; an existing run continues without an input."""
+    settings().shows_failures = True
     if execution_id is not None and value is msgspec.UNSET:
         with suppress(NotFound):
             known = well.run(execution_id)

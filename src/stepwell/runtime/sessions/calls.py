@@ -31,6 +31,7 @@ from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.call_positions import OutsideSequence
 from stepwell.runtime.sessions.call_record import CallRecord
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
+from stepwell.runtime.sessions.unawaited_calls import UnawaitedCalls
 from stepwell.runtime.sessions.waits import Waits
 from stepwell.runtime.start import check_child_depth
 from stepwell.runtime.steps.attempt import AttemptResult, Attempts
@@ -55,15 +56,17 @@ class Calls:
         waits: Waits,
         inbox: Inbox,
         attempts: Attempts,
+        unawaited: UnawaitedCalls,
     ) -> None:
         self._services, self._writer, self._record, self._waits = services, writer, record, waits
         self._inbox, self._attempts, self._budget = inbox, attempts, attempts.budget
-        self._identity = writer.identity
+        self._identity, self._unawaited = writer.identity, unawaited
 
     async def step(
         self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
         """Return the output of a step's first attempt that succeeds. Takes the code off its branch by itself."""
+        self._unawaited.begun(position)
         with OutsideSequence():
             recorded = self._record.answer(step.name, position, key)
             if recorded is not None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
+from stepwell.clock import Clock
 from stepwell.errors import (
     ExecutionCancelled,
     ExecutionFailed,
@@ -39,6 +40,7 @@ from stepwell.runtime.sessions.call_record import CallRecord
 from stepwell.runtime.sessions.calls import Calls
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.sessions.session import FINAL_REST, Session
+from stepwell.runtime.sessions.unawaited_calls import UnawaitedCalls
 from stepwell.runtime.sessions.waits import Waits
 from stepwell.runtime.steps.attempt import contained, in_thread
 from stepwell.runtime.steps.context import WorkflowContext, here
@@ -172,10 +174,11 @@ class FunctionSession(Session):
         self._task: asyncio.Task[Any] | None = None
         self._is_over = False
         self._family = CallTree(self._waits.branch_began)
+        self._unawaited = UnawaitedCalls()
 
     @cached_property
     def _calls(self) -> Calls:
-        return Calls(self._services, self._writer, self._record, self._waits, self._inbox, self._attempts)
+        return Calls(self._services, self._writer, self._record, self._waits, self._inbox, self._attempts, self._unawaited)
 
     @cached_property
     def _compensation(self) -> Compensation:
@@ -220,6 +223,8 @@ class FunctionSession(Session):
         else:
             if self._waits.cancel is not None or self._waits.is_undoing:
                 await self._fail(ExecutionCancelled())
+            elif (forgotten := self._unawaited.fault(self._family.tasks)) is not None:
+                await self._fail(forgotten)
             else:
                 await self._complete(output)
 
@@ -298,6 +303,7 @@ class FunctionSession(Session):
             self._task.cancel()
 
     def _close(self) -> None:
+        self._unawaited.close(self._family.tasks)
         self._waits.stop()
         if self._deadline is not None:
             self._deadline.cancel()
@@ -360,32 +366,33 @@ class FunctionSession(Session):
         """Run a step once, or return its recorded output."""
         position, key = self._next(step.name)
         if self._workflow.is_async:
-            return self._calls.step(step, position, key, arguments, keywords)
-        return self._coloured(lambda: self._calls.step(step, position, key, arguments, keywords))
+            return self._unawaited.add(position, step, self._calls.step(step, position, key, arguments, keywords))
+        return self._blocking(lambda: self._calls.step(step, position, key, arguments, keywords))
 
     def call_workflow(self, workflow: Workflow[..., Any], value: Value) -> Any:
         """Run another workflow as a child execution, and return its result."""
         position, key = self._next(workflow.name)
-        return self._coloured(lambda: self._calls.child(workflow, value, position, key))
+        return self._coloured(lambda: self._calls.child(workflow, value, position, key), position, f"workflow {workflow.name!r}")
 
     def sleep(self, seconds: float) -> Any:
         """Sleep durably."""
         position, key = self._next("sleep")
-        return self._coloured(lambda: self._calls.sleep(seconds, position, key))
+        return self._coloured(lambda: self._calls.sleep(seconds, position, key), position, "stepwell.sleep()")
 
     def wait_signal(self, name: str, seconds: float | None) -> Any:
         """Wait for a signal, durably; ``TimeoutError`` if it does not come in time."""
         position, key = self._next(f"signal:{name}")
-        return self._coloured(lambda: self._calls.signal(name, seconds, position, key))
+        return self._coloured(lambda: self._calls.signal(name, seconds, position, key), position, f"wait_signal({name!r})")
 
     def map(self, function: Callable[[Any], Any], items: list[Any], concurrency: int) -> Any:
         """Call a step for each item, concurrently up to a limit; return the outputs in order of the items."""
         if self._workflow.is_async:
-            return self._map(function, items, concurrency)
+            position = f"map {id(items)}"  # it is no call itself; the list lives as long as this one
+            return self._unawaited.add(position, "stepwell.map()", self._map(function, items, concurrency, position))
         if not isinstance(function, Step | Workflow):
             return [function(item) for item in items]  # code of the workflow, which runs in one thread
         calls = [self._planned(cast("Step[..., Any] | Workflow[..., Any]", function), item) for item in items]
-        return self._coloured(lambda: side_by_side(calls, concurrency, lambda: self._is_handing_back))
+        return self._blocking(lambda: side_by_side(calls, concurrency, lambda: self._is_handing_back))
 
     def _planned(self, function: Step[..., Any] | Workflow[..., Any], item: Any) -> Callable[[], Coroutine[Any, Any, Any]]:
         """Return a call with its position, to be executed later."""
@@ -395,7 +402,8 @@ class FunctionSession(Session):
         value = function.value_of((item,), {})
         return lambda: self._calls.child(function, value, position, key)
 
-    async def _map(self, function: Callable[[Any], Any], items: list[Any], concurrency: int) -> list[Any]:
+    async def _map(self, function: Callable[[Any], Any], items: list[Any], concurrency: int, position: str) -> list[Any]:
+        self._unawaited.begun(position)
         gate = asyncio.Semaphore(concurrency)
 
         async def one(item: Any) -> Any:
@@ -435,6 +443,23 @@ class FunctionSession(Session):
         self._writer.buffer(self._record.put(key, key, StepStatus.COMPLETED, canonical(place), 0))
         return True
 
+    def recorded(self, name: str, make: Callable[[], Value]) -> Value:
+        """Return a value that is made once and the same in every run of the code; it lands with the next commit."""
+        position, key = self._next(name)
+        found = self._record.answer(name, position, key)
+        if found is not None:
+            return found.output
+        if self._waits.is_undoing:
+            raise Undoing
+        value = make()
+        self._writer.buffer(self._record.put(key, position, StepStatus.COMPLETED, canonical(value), 0, name))
+        return value
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of its process."""
+        return self._services.clock
+
     # Variables, as the workflow's context asks for them.
 
     def get_variable(self, name: str) -> Value:
@@ -468,18 +493,21 @@ class FunctionSession(Session):
         on = branch.get()
         return on is not None and self._record.was_reached(on.upcoming(), on.upcoming_branch())
 
-    def _coloured(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Any:
+    def _coloured(self, make: Callable[[], Coroutine[Any, Any, T]], position: str, name: str) -> Any:
         """Return an awaitable to async code; block the thread of plain code."""
         if self._workflow.is_async:
-            return _off_branch(make)
+            return self._unawaited.add(position, name, self._off_branch(make, position), depth=4)
+        return self._blocking(make)
+
+    async def _off_branch(self, make: Callable[[], Coroutine[Any, Any, T]], position: str) -> T:
+        self._unawaited.begun(position)
+        with OutsideSequence():
+            return await make()
+
+    def _blocking(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Any:
         context = copy_context()
         outer: asyncio.Future[Any] = asyncio.run_coroutine_threadsafe(_in_context(context, make), self._loop)  # pyright: ignore[reportAssignmentType]
         return outer.result()
-
-
-async def _off_branch(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    with OutsideSequence():
-        return await make()
 
 
 async def _in_context(context: Context, make: Callable[[], Coroutine[Any, Any, T]]) -> T:

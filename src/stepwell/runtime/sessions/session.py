@@ -150,7 +150,8 @@ class Session(ABC):
     def _log_failure(self, message: object, error: BaseException | None = None) -> None:
         """Log that the execution fails, with the traceback of the error if it was raised here."""
         has_traceback = error is not None and error.__traceback__ is not None
-        log.error("execution %r failed: %s", self.execution_id, message, exc_info=error if has_traceback else None)
+        shown, which = error if has_traceback else None, {"execution_id": self.execution_id}
+        log.error("execution %r failed: %s", self.execution_id, message, exc_info=shown, extra=which)
 
     async def look(self) -> None:
         """Read the inbox and act on what has come."""

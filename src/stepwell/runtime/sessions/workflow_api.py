@@ -1,9 +1,12 @@
-"""What a workflow's code calls beside its steps: sleep, wait_signal, map, patched."""
+"""What a workflow's code calls beside its steps: sleep, wait_signal, map, patched, and recorded time and randomness."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
+from random import SystemRandom
 from typing import Any
+from uuid import UUID, uuid4
 
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
@@ -11,7 +14,9 @@ from stepwell.flow.function import Step, caller
 from stepwell.model.ids import check_key
 from stepwell.runtime.sessions.function_session import FunctionSession
 
-__all__ = ["compensate", "map", "patched", "sleep", "wait_signal"]
+__all__ = ["compensate", "map", "now", "patched", "random", "sleep", "uuid", "wait_signal"]
+
+secure_random = SystemRandom()
 
 
 def sleep(span: Span) -> Any:
@@ -100,6 +105,43 @@ def patched(name: str) -> bool:
             await check_stock(order)
     """
     return _session("patched").patched(check_key(name, "a patch's name"))
+
+
+def now() -> datetime:
+    """Return the time, aware and in UTC: when the code came here first, also when it runs again. It is not awaited.
+
+    Raise ``InvalidInput`` outside workflow code.
+
+    Example:
+
+        due = stepwell.now() + timedelta(days=30)
+    """
+    session = _session("now")
+    return datetime.fromisoformat(session.recorded("now", lambda: session.clock.now().isoformat()))
+
+
+def random() -> float:
+    """Return a random number from 0 to 1, the same one when the code runs again. It is not awaited.
+
+    Raise ``InvalidInput`` outside workflow code.
+
+    Example:
+
+        is_sampled = stepwell.random() < 0.01
+    """
+    return _session("random").recorded("random", secure_random.random)
+
+
+def uuid() -> UUID:
+    """Return a random UUID, the same one when the code runs again. It is not awaited.
+
+    Raise ``InvalidInput`` outside workflow code.
+
+    Example:
+
+        order_id = str(stepwell.uuid())
+    """
+    return UUID(_session("uuid").recorded("uuid", lambda: str(uuid4())))
 
 
 def _session(what: str) -> FunctionSession:
