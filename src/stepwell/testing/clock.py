@@ -16,6 +16,8 @@ from unittest.mock import patch
 from stepwell.clock import to_ms
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.model.status import FINAL
+from stepwell.queue.scheduler import PATH as SCHEDULES
+from stepwell.queue.scheduler import read_schedule
 
 __all__ = [
     "VirtualClock",
@@ -75,9 +77,20 @@ def as_monotonic(clock: VirtualClock) -> Generator[None]:
 
 
 def horizon(store: Store, clock: VirtualClock) -> float | None:
-    """Seconds until an execution comes due; None while one is held or due, infinite if none ever will without word from outside."""
+    """Return the seconds until an execution, a queue item or a tick of a schedule comes due.
+
+    None while an execution is held, or anything is due; infinite if nothing ever will be without word from outside.
+    """
     now = clock.now_ms()
     heads = [head for head in store.find(ExecutionQuery(limit=10_000)) if head.status not in FINAL]
-    if any(head.holder is not None or (head.wake_ms is not None and head.wake_ms <= now) for head in heads):
+    if any(head.holder is not None for head in heads):
         return None
-    return min((clock.until_ms(head.wake_ms) for head in heads if head.wake_ms is not None), default=math.inf)
+    times = [head.wake_ms for head in heads] + [store.next_ready_ms()] + _ticks(store)
+    known = [moment for moment in times if moment is not None]
+    return None if any(moment <= now for moment in known) else min(map(clock.until_ms, known), default=math.inf)
+
+
+def _ticks(store: Store) -> list[int | None]:
+    rows = [(name, entry.data) for name, entry in store.scan(SCHEDULES)]
+    schedules = [read_schedule(name, data) for name, data in rows if data is not None]
+    return [schedule.next_ms for schedule in schedules if not schedule.is_paused]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -111,6 +111,40 @@ def test_advance_lets_everything_happen_on_its_way(well: TestWell, clock: Skippi
     assert [run.status() for run in runs] == [Status.COMPLETED, Status.COMPLETED, Status.WAITING]
     ends = [run.receipts()[-1].committed_at for run in runs[:2]]
     assert timedelta(hours=4) <= ends[1] - ends[0] < timedelta(hours=4, minutes=1)
+
+
+@workflow
+async def counted(number: int) -> int:
+    return number
+
+
+def times(well: TestWell, clock: SkippingClock, began: datetime) -> list[float]:
+    """Return in which minute each execution was created, the earliest first."""
+    return sorted(round((each.created_at - began).total_seconds() / 60, 1) for each in well.executions.list(limit=1000))
+
+
+def test_advance_fires_every_tick_on_its_way_at_its_time(well: TestWell, clock: SkippingClock):
+    began = clock.now()
+    well.schedules.put("hourly", counted, 1, every="1h")
+    clock.advance("24h30m")
+    assert times(well, clock, began) == [60.0 * hour for hour in range(1, 25)]
+
+
+def test_advance_starts_delayed_items_at_their_times(well: TestWell, clock: SkippingClock):
+    began = clock.now()
+    items = [well.enqueue(counted, hours, delay=f"{hours}h") for hours in (1, 7, 30)]
+    clock.advance("12h")
+    assert times(well, clock, began) == [60.0, 420.0]
+    assert [item.state().status for item in items] == ["COMPLETED", "COMPLETED", "PENDING"]
+
+
+def test_advance_passes_a_paused_schedule_and_a_paused_workspace(well: TestWell, clock: SkippingClock):
+    well.workspaces.put("acme", tier="free", is_paused=True)
+    well.schedules.put("paused", counted, 1, every="1m")
+    well.schedules.pause("paused")
+    well.enqueue(counted, 1, workspace="acme", delay="1h")
+    clock.advance("30d")
+    assert well.executions.list() == []
 
 
 def test_signal_ends_a_wait_before_its_time(well: TestWell, clock: SkippingClock):
