@@ -71,6 +71,7 @@ def test_queue_is_measured_limited_paused_and_drained(shell: Shell):
     assert shell("queue", "pause", "slow", "--json").json["is_paused"] is True
     assert shell("queue", "resume", "slow", "--json").json["is_paused"] is False
     assert shell("queue", "drain", "slow", "--json").json == {"name": "slow", "is_drained": True}
+    assert "stepwell queue resume slow" in shell("queue", "drain", "slow").err
     assert 'stepwell_queue_ready{workspace="default",queue="default"} 1' in shell("queue", "metrics").out
     assert "stepwell_queue_ready" in shell("queue", "metrics", "--json").json["metrics"]
     assert shell("queue", "workers").out == ""

@@ -38,6 +38,26 @@ async def calls_flaky(name: str) -> str:
 declared_flaky = define("calls_flaky_declared", call("rs.flaky", {"name": "{{ trigger.input }}"}, name="rs.flaky"))
 
 
+@step(name="rs.odd")
+async def odd(number: int) -> int:
+    if number % 2 == 0:
+        raise ValueError(f"{number} is even")
+    return number
+
+
+def test_failures_of_instances_that_nobody_waits_for_are_shown(well: Any) -> None:
+    definition = define("rs_loose", each(call("rs.odd", "{{ item }}", name="odd"), items=[1, 2, 3], join="none"))
+    run = well.start(definition)
+    run.result(WAIT)
+    assert run.status() == "COMPLETED"
+    shown = {record.name: (record.status, record.error and str(record.error)) for record in run.steps() if "[" in record.name}
+    assert shown == {
+        "odd[0]": ("COMPLETED", None),
+        "odd[1]": ("FAILED", "ValueError: 2 is even"),
+        "odd[2]": ("COMPLETED", None),
+    }
+
+
 @pytest.mark.parametrize("way", [calls_flaky, declared_flaky], ids=["function", "declared"])
 def test_step_that_failed_twice_shows_three_attempts(well: Any, way: Any) -> None:
     _failures_left["bank"] = 2

@@ -43,8 +43,8 @@ def hold() -> str:
 
 
 @workflow(name="onrun.holding")
-async def holding() -> Any:
-    await hold()
+def holding() -> Any:
+    hold()
     return stepwell.current().variables["seen"]
 
 

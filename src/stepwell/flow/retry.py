@@ -98,6 +98,7 @@ _BY_NAME = {
 
 # 425 Too Early and 429 Too Many Requests: the same request may succeed later.
 _RETRYABLE_STATUSES = frozenset({408, 425, 429})
+_TRY_LATER = "the other side cannot take the request now; try again later, or send fewer at a time"
 
 
 def classify(error: BaseException) -> Classification:
@@ -106,7 +107,9 @@ def classify(error: BaseException) -> Classification:
     if status is not None:
         found = ErrorClass.HTTP_CLIENT if status < 500 else ErrorClass.HTTP_SERVER
         found = ErrorClass.SECURITY if status in (401, 403) else found
-        return Classification(found, found not in _FINAL or status in _RETRYABLE_STATUSES, _SUGGESTIONS[found])
+        if status in _RETRYABLE_STATUSES:
+            return Classification(found, True, _TRY_LATER)
+        return Classification(found, found not in _FINAL, _SUGGESTIONS[found])
     found = _class_of(error)
     return Classification(found, found not in _FINAL, _SUGGESTIONS[found])
 

@@ -105,6 +105,8 @@ def test_a_sound_definition_has_no_faults() -> None:
         (each("a"), "do: each needs either items or a count"),
         (each("a", count=1001), "do: 1,001 instances are more than the limit of 1,000"),
         (each("a", items=[1, 2], join=3), "do.join: it waits for 3 of 2 instances, which can never happen"),
+        (each("a", count=0, join="any"), "do.join: it waits for 1 of 0 instances, which can never happen"),
+        (each("a", items=[], join="any"), "do.join: it waits for 1 of 0 instances, which can never happen"),
         (deferred({}), "do: there are no branches"),
         (deferred({"a": "x"}, on_timeout="y"), "do.on_timeout: this can never run: there is no timeout_seconds"),
         (deferred({"on_timeout": "x"}), "do.deferred.on_timeout: a signal cannot have the name 'on_timeout' here"),
@@ -175,7 +177,7 @@ def test_every_fault_of_a_graph_is_in_one_report() -> None:
         (Graph(nodes={}), "do: the graph has no nodes"),
         (
             graph({"a": "a", "b": "b", "c": "c"}, [("a", "b"), ("c", "b")], start=["a"]),
-            "do.graph.c: 'c' can never be reached from the start",
+            "do.graph.c: 'c' can never be reached from the start: lead an edge to it, or name it in 'start'",
         ),
         (graph({"a": "a", "b": "b"}, [("a", "b")], start=["a", "b"]), "do.start: 'b' is a start, so no edge may lead to it"),
         (

@@ -67,3 +67,8 @@ def test_error_is_taken_for_its_class(error: Exception, name: str, is_retryable:
     found = classify(error)
     assert (found.error_class, found.is_retryable) == (ErrorClass(name), is_retryable)
     assert found.suggestion
+
+
+@pytest.mark.parametrize("error", [error for error, _, is_retryable in CASES if is_retryable])
+def test_advice_for_a_retryable_error_does_not_say_that_a_retry_is_in_vain(error: Exception) -> None:
+    assert "not help" not in classify(error).suggestion

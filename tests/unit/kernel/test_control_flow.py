@@ -122,6 +122,12 @@ def test_two_of_three_fails_as_soon_as_two_cannot_succeed(reload: bool) -> None:
     assert driver.is_clean()
 
 
+def test_any_join_of_no_instances_fails_and_says_that_there_were_none() -> None:
+    done = run(define("w", each("s", items="{{ trigger.input }}", join="any")), [])
+    assert done.error["kind"] == "JoinFailed"
+    assert "there were none" in done.error["message"]
+
+
 def test_first_join_ends_with_the_first_to_end() -> None:
     driver = Driver(define("w", parallel("bad", "c", join="first")), None, FAIL)
     driver.answer("bad")

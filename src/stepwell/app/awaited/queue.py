@@ -94,7 +94,10 @@ class AsyncQueue:
         return await self._driver.run(self._do.change_queue(name, is_paused=False))
 
     async def drain(self, name: str = DEFAULT_QUEUE, timeout: Span | None = None) -> bool:
-        """Pause a queue and wait until none of its items runs; return False if some still run after ``timeout``."""
+        """Pause a queue and wait until none of its items runs; return False if some still run after ``timeout``.
+
+        The queue stays paused, either way: ``resume`` lets it start items again.
+        """
         return await self._driver.run(self._do.drain(name, timeout_seconds(timeout)))
 
     async def stats(self, workspace: str | None = None) -> builtins.list[LaneStats]:

@@ -95,7 +95,10 @@ class Queue:
         return self._driver.run(self._do.change_queue(name, is_paused=False))
 
     def drain(self, name: str = DEFAULT_QUEUE, timeout: Span | None = None) -> bool:
-        """Pause a queue and wait until none of its items runs; return False if some still run after ``timeout``."""
+        """Pause a queue and wait until none of its items runs; return False if some still run after ``timeout``.
+
+        The queue stays paused, either way: ``resume`` lets it start items again.
+        """
         return self._driver.run(self._do.drain(name, timeout_seconds(timeout)))
 
     def stats(self, workspace: str | None = None) -> builtins.list[LaneStats]:

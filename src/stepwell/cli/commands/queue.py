@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from shlex import quote
 from typing import Any
 
 import click
@@ -194,11 +195,15 @@ def resume(name: str) -> None:
 @click.option("--timeout", type=SPAN, metavar="SPAN", help="Stop waiting after 30s, 5m, ...")
 def drain(name: str, timeout: float | None) -> None:
     """Pause a queue and wait until none of its items runs. Exits with 124 after the timeout."""
-    given = settings()
+    given, shown = settings(), quote(printable(name))
     with given.open() as well:
         if not well.queue.drain(name, timeout):
-            raise TimeoutError(f"queue {name!r} is paused, and some of its items still run; see stepwell queue list --queue {name}")
-    report(given, {"name": name, "is_drained": True}, f"queue {name} is paused, and none of its items runs")
+            raise TimeoutError(
+                f"queue {name!r} is paused, and some of its items still run; see stepwell queue list --queue {shown}, "
+                f"or let it start items again with: stepwell queue resume {shown}"
+            )
+    text = f"queue {name} is paused, and none of its items runs; let it start items again with: stepwell queue resume {shown}"
+    report(given, {"name": name, "is_drained": True}, text)
 
 
 @command("metrics")

@@ -156,7 +156,8 @@ def _cut_off_findings(graph: Graph, path: Path, in_cycles: set[str]) -> Findings
         if len(graph.nodes) > 1 and name not in ends and name not in graph.start:
             yield Finding(here, f"no edge leads to {name!r} or away from it: add one, or name it in 'start'", is_about_key=True)
         elif name not in reached and name not in in_cycles:
-            yield Finding(here, f"{name!r} can never be reached from the start", is_about_key=True)
+            message = f"{name!r} can never be reached from the start: lead an edge to it, or name it in 'start'"
+            yield Finding(here, message, is_about_key=True)
     for name in graph.start:
         if name in targets:
             yield Finding((*path, "start"), f"{name!r} is a start, so no edge may lead to it")
@@ -360,8 +361,9 @@ def _each(place: Place, node: Each) -> Findings:
         size = len(cast("list[Any]", node.items))
     if size is not None and size > node.limit:
         yield Finding(place.path, f"{size:,} instances are more than the limit of {node.limit:,}")
-    if size is not None and isinstance(node.join, int) and node.join > size:
-        yield Finding((*place.path, "join"), f"it waits for {node.join} of {size} instances, which can never happen")
+    needed = node.join if isinstance(node.join, int) else 1 if node.join == "any" else 0
+    if size is not None and needed > size:
+        yield Finding((*place.path, "join"), f"it waits for {needed} of {size} instances, which can never happen")
 
 
 def _deferred(place: Place, node: Deferred) -> Findings:

@@ -126,6 +126,8 @@ def shortfall(rule: JoinRule | InstanceRule | int, tally: JoinCount) -> Trouble:
     cause = f"; the first failure: {tally.error['kind']}: {tally.error['message']}" if tally.error else ""
     needed = rule if isinstance(rule, int) else 1
     message = f"{needed} of {tally.total} had to succeed, and only {tally.succeeded} did{cause}"
+    if not tally.total:
+        message = f"{needed} had to succeed, and there were none: there was nothing to begin"
     return {**trouble("JoinFailed", message), **({"step": tally.error["step"]} if tally.error and "step" in tally.error else {})}
 
 
