@@ -8,7 +8,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup demo blocking format lint types layers quick test coverage soak bench scale rivals pictures lock rivals-lock clean
+.PHONY: help setup demo blocking format lint types layers quick test coverage soak mutants bench scale rivals pictures lock rivals-lock clean
 unexport PYTHONWARNINGS # what counts as an error is said in pyproject.toml alone
 unexport PYTHONDONTWRITEBYTECODE # without bytecode, each of the hundreds of processes that the tests start compiles Stepwell again
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal
@@ -75,6 +75,9 @@ SOAK := tests/simulation/test_seeds.py tests/faults/test_random_kills.py \
     tests/conformance/test_stores.py::test_leases_and_locks_do_what_their_plain_model_does \
     tests/conformance/test_queue.py::test_queue_does_what_its_plain_model_does \
     tests/unit/kernel/test_properties.py tests/unit/kernel/test_exploration_properties.py
+
+mutants: $(STAMP) ## small mistakes in model/ and stores/, and whether tests notice them, as JSON lines (half an hour)
+	@$(BIN)/python -m tools.mutants $(MUTANTS_ARGS)
 
 bench: $(STAMP) ## benchmarks, as JSON lines
 	@$(BIN)/python -m benchmarks
