@@ -29,6 +29,7 @@
     ├── RequestFailed           a server answered with a status that was not expected
     ├── AddressRefused          a private or local address was not called
     ├── GovernanceViolated      a step was refused: its budget is used up, or its kind of effect is not allowed
+    ├── EngineUnavailable       the engine that was named does not answer
     ├── ExecutionFailed
     ├── ExecutionTimedOut       the execution exceeded its timeout
     └── ExecutionCancelled
@@ -49,6 +50,7 @@ __all__ = [
     "CommitUnknown",
     "Conflict",
     "Corrupted",
+    "EngineUnavailable",
     "ExecutionCancelled",
     "ExecutionEnded",
     "ExecutionFailed",
@@ -278,6 +280,12 @@ class CommitUnknown(StepwellError):
     def __init__(self, message: str | None = None, *, commit_id: str = "", execution_id: str = "") -> None:
         super().__init__(message)
         self.commit_id, self.execution_id = commit_id, execution_id
+
+
+class EngineUnavailable(StepwellError):
+    """The engine that is to run executions cannot be reached or used; items wait until it can."""
+
+    code = "SW-320"
 
 
 class StepFailed(StepwellError):

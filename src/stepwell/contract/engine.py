@@ -27,6 +27,11 @@ class Engine(Protocol):
         """How many more items can be started now."""
         ...
 
+    @property
+    def concurrent_starts(self) -> int:
+        """How many starts may be under way at once; 1 where starting is no I/O."""
+        ...
+
     def on_room(self, call: Callable[[], None]) -> None:
         """Call this whenever there is room for more, on the loop that runs the executions."""
         ...

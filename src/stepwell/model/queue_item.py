@@ -47,6 +47,8 @@ __all__ = [
     "ReturnItem",
     "Tier",
     "Workspace",
+    "workflow_and_engine",
+    "workflow_for",
 ]
 
 DEFAULT_QUEUE = "default"
@@ -410,3 +412,14 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     """When the ready item that waits longest became ready."""
     waits_ms: tuple[int, ...] = ()
     """How long the latest started items had been ready, up to 1,000, ascending."""
+
+
+def workflow_for(workflow_id: str, engine: str | None) -> str:
+    """Return the name under which an item of a workflow is claimed: with another engine's name before it, only for that engine."""
+    return workflow_id if engine is None else f"{engine}:{workflow_id}"
+
+
+def workflow_and_engine(name: str, engine: str) -> tuple[str, str | None]:
+    """Return the workflow that an item names, and the engine if it is for this one."""
+    prefix = f"{engine}:"
+    return (name.removeprefix(prefix), engine) if name.startswith(prefix) else (name, None)

@@ -31,6 +31,7 @@ from stepwell.model.queue_item import (
     NewItem,
     Redrive,
     ReturnItem,
+    workflow_for,
 )
 from stepwell.model.record import Metadata, decode_metadata
 from stepwell.model.refusals import asked_otherwise, claim_lost, item_alive, item_driven, item_dropped, singleton_alive
@@ -138,7 +139,7 @@ def slot_item(identity: Metadata, input: bytes) -> NewItem:
     return NewItem(
         item_id=identity.item_id,
         workspace_id=identity.workspace_id,
-        workflow_id=identity.workflow_id,
+        workflow_id=workflow_for(identity.workflow_id, identity.engine),
         version=identity.version,
         execution_id=identity.execution_id,
         input=input,

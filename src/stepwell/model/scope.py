@@ -28,6 +28,7 @@ _INTERNAL: dict[str, tuple[str, ...]] = {
     "idempotency": ("a bucket",),
     "audit": ("a bucket",),
     "inbox": ("an execution id",),
+    "engine": ("the name of an engine",),
     "conversation_record": ("a conversation id",),
     "conversation_index": ("a user",),
 }

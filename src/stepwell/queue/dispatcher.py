@@ -15,7 +15,7 @@ import random
 from stepwell.clock import Clock
 from stepwell.contract.engine import Engine, NotNow
 from stepwell.contract.store import Store
-from stepwell.errors import LeaseLost, NotFound, StepwellError
+from stepwell.errors import EngineUnavailable, LeaseLost, NotFound, StepwellError
 from stepwell.model.commit import Written
 from stepwell.model.queue_item import STARTED_QUEUE, Claimed, ClaimItems, ReturnItem
 from stepwell.pipeline.notifications import QUEUE, Notifications
@@ -105,9 +105,7 @@ class Dispatcher(PeriodicTask):
         if claimed:
             self._looks = 0
             self._note_busy(names)
-        for item in claimed:
-            if item.attempts <= 1:
-                await self._start(item)
+        await self._start_all([item for item in claimed if item.attempts <= 1])
         await self._start_one_of([item for item in claimed if item.attempts > 1])
         self._lacks_room = len(claimed) == limit
         return None if self._lacks_room else await self._pause()
@@ -153,6 +151,9 @@ class Dispatcher(PeriodicTask):
             await self._engine.start(item)
         except NotNow:
             self._give_back(ReturnItem(item.item_id, item.fence, delay_ms=_NOT_NOW_DELAY_MS))
+        except EngineUnavailable as error:
+            log.warning("queue item %r waits for its engine: %s", item.item_id, error)
+            self._give_back(ReturnItem(item.item_id, item.fence, delay_ms=_ERROR_DELAY_MS))
         except NotFound as error:
             # Not the item's fault: another process may know the workflow, or this one after its next release.
             log.warning("queue item %r is left to other workers: %s", item.item_id, error)
@@ -162,6 +163,15 @@ class Dispatcher(PeriodicTask):
             # That the store was away for a moment uses up no attempt.
             reason = None if is_away(error) else f"{type(error).__name__}: {error}"[:2_000]
             self._give_back(ReturnItem(item.item_id, item.fence, reason, delay_ms=_ERROR_DELAY_MS * item.attempts))
+
+    async def _start_all(self, items: list[Claimed]) -> None:
+        """Start items in their order; where each start is a call of another server, so many at a time."""
+        at_once = self._engine.concurrent_starts
+        for first in range(0, len(items), at_once):
+            if at_once == 1:
+                await self._start(items[first])
+            else:
+                await asyncio.gather(*map(self._start, items[first : first + at_once]))
 
     async def _start_one_of(self, suspects: list[Claimed]) -> None:
         """Start one item whose earlier attempt was cut short, after the others are given back: it may end this process, and must

@@ -123,6 +123,7 @@ class LocalEngine:
     """Starts items as sessions of a worker, on the worker's loop."""
 
     name = "local"
+    concurrent_starts = 1
 
     def __init__(
         self, worker: Worker, store: Store, executions: Executions, driver: AsyncDriver, clock: Clock, new_id: NewId

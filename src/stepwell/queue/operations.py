@@ -36,6 +36,7 @@ from stepwell.model.queue_item import (
     QueueSettings,
     RecoverItems,
     Redrive,
+    workflow_and_engine,
 )
 from stepwell.model.queue_lifecycle import EXPIRED, full, is_same, unknown_workspace, waits_for_turn
 from stepwell.model.refusals import asked_otherwise, id_taken
@@ -49,6 +50,7 @@ from stepwell.queue.statistics import Demand, LaneStats, caps_of, demand_of, met
 from stepwell.queue.worker_presence import Presences, WorkerPresence
 from stepwell.queue.workspaces import change, kept_or_changed
 from stepwell.runtime.definitions import DefinitionOperations
+from stepwell.runtime.external_engines import TEMPORAL
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.state.executions import Executions
 
@@ -146,7 +148,8 @@ class QueueOperations:
             head = yield from self._executions.head(item.execution_id)
         except NotFound:
             return
-        is_other = (head.workspace_id, head.workflow_id) != (item.workspace_id, item.workflow_id)
+        workflow_id, _ = workflow_and_engine(item.workflow_id, TEMPORAL)
+        is_other = (head.workspace_id, head.workflow_id) != (item.workspace_id, workflow_id)
         if is_other or (yield from read(lambda: self._store.item(item.item_id))) is None:
             raise id_taken(item.execution_id)
 

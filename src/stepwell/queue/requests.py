@@ -21,10 +21,11 @@ from stepwell.model.execution_state import sha256_hex
 from stepwell.model.ids import check_key, keyed_id_of, new_id
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import EnqueueItem
-from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem
+from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem, workflow_for
 from stepwell.model.record import FunctionTrigger
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import DEFAULT_LIMITS, Value
+from stepwell.runtime.external_engines import check_engine
 from stepwell.runtime.steps.context import StepContext, here
 
 __all__ = [
@@ -87,6 +88,7 @@ class QueueRequest(msgspec.Struct, frozen=True, kw_only=True):
     run_at: datetime | None = None
     execution_id: str | None = None
     max_attempts: int = 3
+    engine: str | None = None
 
 
 def workspace_queue(workspace: str) -> str:
@@ -116,7 +118,7 @@ def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str
     item = NewItem(
         item_id=new_id() if unique is None else keyed_id_of(workspace, unique),
         workspace_id=workspace,
-        workflow_id=workflow.name,
+        workflow_id=workflow_for(workflow.name, check_engine(request.engine)),
         version=workflow.version,
         execution_id=own_id or new_id(),
         input=_input_of(request, workflow, limits),

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from stepwell.kernel.protocol import CancelRequested, ChildEnded, SignalArrived
 from stepwell.model.commit import StateBatch
 from stepwell.model.draft import Planned
 from stepwell.model.mutation import WriteState
@@ -27,6 +28,7 @@ __all__ = [
     "Inbox",
     "Message",
     "delivery",
+    "event_of",
     "fresh_key",
     "messages",
     "path_of",
@@ -106,3 +108,14 @@ class Inbox:
     def taking(self, message: Message | None) -> list[Planned]:
         """Return the mutation that takes a message, if there is one."""
         return [] if message is None else [take(self._execution_id, self._workspace_id, message)]
+
+
+def event_of(message: Message) -> SignalArrived | ChildEnded | CancelRequested:
+    """Return the kernel's event for a message."""
+    match message.kind:
+        case "signal":
+            return SignalArrived(message.key, message.name, message.value)
+        case "child":
+            return ChildEnded(message.key, message.name, message.value)
+        case _:
+            return CancelRequested(message.key)

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from stepwell.errors import Conflict, LeaseLost, NotFound
 from stepwell.flow.definition.node import Action, Graph, Parallel, continues_after_error
@@ -32,11 +33,12 @@ from stepwell.model.ids import NewId
 from stepwell.model.mutation import AddToken, EnterScope, RemoveToken, ReopenStep, SetStatus
 from stepwell.model.queue_item import ItemMark, ItemStatus
 from stepwell.model.queue_lifecycle import waits_for_turn
-from stepwell.model.record import Token, decode_token, encode_token
+from stepwell.model.record import Metadata, Token, decode_token, encode_token
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value
 from stepwell.pipeline.operations import Operation
 from stepwell.runtime.definitions import DefinitionOperations
+from stepwell.runtime.external_engines import engine_id, first_record, recorded
 from stepwell.runtime.inbox import CANCEL, CHILD, messages, path_of, take
 from stepwell.runtime.sessions.function_session import COMPENSATION
 from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
@@ -276,7 +278,11 @@ class RunRetry:
         declared = None if self._definitions is None else (yield from restored(self._executions, self._definitions, state))
         if declared is None:
             declared = yield from self._reopened(state)
-        yield from self._executions.commit(session, [SetStatus(Status.PENDING), *declared])
+        batch: list[Planned] = [SetStatus(Status.PENDING), *declared]
+        engine = state.identity.engine
+        if engine is not None and state.identity.item_id is None:
+            batch += _recorded_again(engine, state.identity, session.revision + 1)
+        yield from self._executions.commit(session, batch)
 
     def _reopened(self, state: ExecutionState) -> Operation[list[Planned]]:
         """Return the mutations that restore a function's execution to where it failed.
@@ -321,8 +327,12 @@ class RunRetry:
 
         A worker that was woken too early, and looks at the execution now, loses its lease by that.
         """
-        session = self._session_of_waiting(live, CommitTerms(rest=Rest(wake_ms=0), mark=mark))
+        identity = live.state.identity
+        rest = Rest(wake_ms=0 if identity.engine is None else None)
+        session = self._session_of_waiting(live, CommitTerms(rest=rest, mark=mark))
         batch: list[Planned] = [SetStatus(Status.RUNNING)]
+        if identity.engine is not None:
+            batch += _recorded_again(identity.engine, identity, session.revision + 1)
         child_id = _child_of(live.state)
         if child_id is not None:
             yield from self._retry_child_at_turn(child_id)
@@ -360,11 +370,16 @@ class RunRetry:
             return OpenTransaction(live, terms, self._new_id)
 
 
+def _recorded_again(engine: str, who: Metadata, revision: int) -> list[Planned]:
+    """Return the record by which another engine finds an execution again; no worker is to find it due."""
+    return [recorded(engine, who.execution_id, replace(first_record(who), engine_id=engine_id(who.execution_id, revision)))]
+
+
 def _terms(state: ExecutionState) -> CommitTerms:
     """Return the terms on which an execution is reopened: it is due, or its queue item waits again."""
     item_id = state.identity.item_id
     return (
-        CommitTerms(rest=Rest(wake_ms=0))
+        CommitTerms(rest=Rest(wake_ms=0 if state.identity.engine is None else None))
         if item_id is None
         else CommitTerms(rest=Rest(), mark=ItemMark(item_id, ItemStatus.PENDING))
     )

@@ -7,7 +7,7 @@ from typing import Any
 from stepwell.errors import LeaseLost, NotFound
 from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.function import Workflow
-from stepwell.model.commit import Lease, Release
+from stepwell.model.commit import Claim, Lease, Release
 from stepwell.model.execution_state import ONLY
 from stepwell.model.ids import NewId
 from stepwell.model.queue_item import ItemStatus
@@ -15,6 +15,7 @@ from stepwell.model.queue_lifecycle import waits_for_turn
 from stepwell.model.record import decode_status
 from stepwell.model.status import FINAL
 from stepwell.pipeline.operations import AsyncDriver, write
+from stepwell.runtime.external_engines import HOLD_SECONDS
 from stepwell.runtime.run_retry import RunRetry
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.declared_session import DeclaredSession
@@ -75,8 +76,16 @@ class SessionLoader:
         return item is not None and item.status is ItemStatus.DISPATCHED
 
     async def _is_to_run(self, live: CachedExecution, lease: Lease) -> bool:
-        """Return whether to run an execution that came due: not while its queue item waits, nor after its end."""
+        """Return whether to run an execution that came due: not while its queue item waits, nor after its end.
+
+        Nor if it is another engine's.
+        """
         if waits_for_turn(live.state) and not await self._has_turn(live):
             await self._driver.run(RunRetry(self._executions, self._new_id).wait_on(live, lease.fence))
+            return False
+        engine = live.state.identity.engine
+        if engine is not None:  # nudged while that engine did not hold it, so that it came due here
+            await self._driver.run(write(Release(lease.name, lease.holder, lease.fence)))
+            await self._driver.run(write(Claim(lease.name, engine, HOLD_SECONDS)))
             return False
         return decode_status(live.state.sections["status"][ONLY]) not in FINAL

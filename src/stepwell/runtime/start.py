@@ -30,6 +30,7 @@ from stepwell.model.scoped_operations import StateOp
 from stepwell.model.status import Status
 from stepwell.model.value import Value, canonical, decode, recode, to_value
 from stepwell.pipeline.operations import Operation
+from stepwell.runtime.external_engines import HOLD_SECONDS, first_record, recorded
 from stepwell.runtime.steps.budget import governance_of
 from stepwell.state.executions import Executions
 
@@ -134,8 +135,11 @@ class Starting:
         seed: Seed | None = None,
         worker: LocalWorker | None = None,
         ops: Sequence[StateOp] = (),
+        engine: str | None = None,
     ) -> Operation[None]:
         """Create an execution. A worker of this process with room gets its lease; else it is due for any worker.
+
+        With an ``engine``, or as the child of an execution that has one, it is recorded for that engine instead.
 
         Raise ``LimitExceeded`` if its workspace has no free slot, and ``NotFound`` if there is no such workspace.
         ``ops`` are changes of scoped state that land in the commit that creates it.
@@ -144,19 +148,21 @@ class Starting:
         if governance is not None and not isinstance(governance, Governance):
             raise InvalidInput(f"governance is a stepwell.Governance(...), not {governance!r}")
         identity = self._identity(workflow, execution_id, workspace, parent, governance)
+        engine = engine or (None if parent is None else parent.engine)
+        identity = identity if engine is None else msgspec.structs.replace(identity, engine=engine)
         if parent is not None and not is_detached:  # no parent waits for a detached child
             check_child_depth(parent, self._executions.limits)
             identity = msgspec.structs.replace(identity, depth=parent.depth + 1)
         # Children run in the slot of their root. The default workspace has no limit, and pays nothing for those of others.
         if parent is None and workspace != DEFAULT_WORKSPACE:
             identity = msgspec.structs.replace(identity, item_id=self._new_id())
-        mine = worker if worker is not None and worker.has_room else None
+        mine = worker if worker is not None and worker.has_room and engine is None else None
         creation = Creation(
             workflow.name,
             workflow.version,
             identity.parent_id,
-            holder=None if mine is None else mine.holder,
-            lease_seconds=0 if mine is None else mine.lease_seconds,
+            holder=engine if mine is None else mine.holder,
+            lease_seconds=HOLD_SECONDS if engine is not None else 0 if mine is None else mine.lease_seconds,
             is_runnable=True,
             slot=None if identity.item_id is None else slot_item(identity, self._input(workflow, value)),
         )
@@ -166,7 +172,8 @@ class Starting:
             SetTrigger(raw(trigger)),
             *_planted(seed),
             *(WriteState(op) for op in ops),
-            *([SetStatus(Status.RUNNING)] if mine is not None else []),
+            *([SetStatus(Status.RUNNING)] if mine is not None or engine is not None else []),
+            *([] if engine is None else [recorded(engine, execution_id, first_record(identity))]),
         ]
         yield from self._create(identity, batch, creation)
         if mine is not None:
@@ -223,11 +230,14 @@ class Starting:
                 f"use well.run({execution_id!r}) for the run that has it"
             ) from None
 
-    def identity_of_item(self, workflow: Workflow[..., Any], execution_id: str, workspace: str, item_id: str) -> Metadata:
+    def identity_of_item(
+        self, workflow: Workflow[..., Any], execution_id: str, workspace: str, item_id: str, engine: str | None = None
+    ) -> Metadata:
         """Return the identity of an execution from a queue item."""
-        if workflow.timeout_seconds is None and workflow.governance is None:
+        if engine is None and workflow.timeout_seconds is None and workflow.governance is None:
             return Metadata(execution_id, workspace, workflow.name, workflow.version, self._clock.now(), item_id=item_id)
-        return msgspec.structs.replace(self._identity(workflow, execution_id, workspace, None, None), item_id=item_id)
+        identity = self._identity(workflow, execution_id, workspace, None, None)
+        return msgspec.structs.replace(identity, item_id=item_id, engine=engine)
 
     def _identity(
         self, workflow: Workflow[..., Any], execution_id: str, workspace: str, parent: Metadata | None, given: Governance | None

@@ -17,14 +17,10 @@ from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.kernel.protocol import (
     Abandon,
     CancelChild,
-    CancelRequested,
-    ChildEnded,
     Effect,
     End,
-    Event,
     Note,
     RunStep,
-    SignalArrived,
     StartChild,
     TimePassed,
     Trouble,
@@ -33,8 +29,7 @@ from stepwell.kernel.turn import EffectDone, Turn, Turns, failed_end
 from stepwell.model.commit import Lease
 from stepwell.model.draft import Planned
 from stepwell.model.status import Status
-from stepwell.runtime import inbox
-from stepwell.runtime.inbox import Message
+from stepwell.runtime.inbox import Message, event_of
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.call_positions import branch
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter, StateMoved
@@ -144,7 +139,7 @@ class DeclaredSession(Session):
     async def _receive(self, new: Sequence[Message]) -> None:
         """Give messages to the kernel."""
         for message in new:
-            self._add_event(EffectDone(_event_of(message)))
+            self._add_event(EffectDone(event_of(message)))
 
     def _add_event(self, done: EffectDone) -> None:
         self._turns.add(done)
@@ -216,13 +211,3 @@ class DeclaredSession(Session):
                     self._effects.note(effect)
                 case CancelChild() | End():
                     pass
-
-
-def _event_of(message: Message) -> Event:
-    match message.kind:
-        case inbox.SIGNAL:
-            return SignalArrived(message.key, message.name, message.value)
-        case inbox.CHILD:
-            return ChildEnded(message.key, message.name, message.value)
-        case _:
-            return CancelRequested(message.key)

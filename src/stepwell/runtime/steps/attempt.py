@@ -106,6 +106,7 @@ class AttemptResult(NamedTuple):
     """The step's writes, to be committed with its output."""
     spending: Sequence[Planned]
     """The cost of the attempt, to be committed even if it failed."""
+    spent: float = 0
 
 
 class Attempts:
@@ -141,7 +142,8 @@ class Attempts:
     def _result(self, context: StepContext, began: datetime, output: bytes, error: Exception | None) -> AttemptResult:
         ended = self._services.clock.now()
         landing = context.buffer.batch() if error is None else ()
-        return AttemptResult(output, error, (ended - began) // _MS, ended, landing, self.budget.spending(context.buffer.spent))
+        spent = context.buffer.spent
+        return AttemptResult(output, error, (ended - began) // _MS, ended, landing, self.budget.spending(spent), spent)
 
 
 def run_attempt(step: Step[..., Any], context: StepContext, keywords: dict[str, Any], services: Services) -> Awaitable[bytes]:

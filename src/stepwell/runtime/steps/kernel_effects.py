@@ -36,6 +36,7 @@ from stepwell.runtime.steps.scripts import script_step
 
 __all__ = [
     "KernelEffects",
+    "log_note",
     "refusal_of",
 ]
 
@@ -134,9 +135,7 @@ class KernelEffects:
 
     def note(self, asked: Note) -> None:
         """Log a workflow's message."""
-        level = logging.getLevelNamesMapping().get(asked.level.upper(), logging.INFO)
-        extra = "" if asked.data is None else f" {asked.data!r}"
-        notes.log(level, "%s %s: %s%s", self._identity.execution_id, asked.key, asked.message, extra)
+        log_note(self._identity.execution_id, asked)
 
     def _begin(self, asked: RunStep | StartChild, number: int, make: Callable[[], Coroutine[Any, Any, EffectDone]]) -> None:
         found = self._tasks.get(asked.token_id)
@@ -211,6 +210,13 @@ def _failed(
         took_ms=took_ms,
         attempt=asked.attempt,
     )
+
+
+def log_note(execution_id: str, asked: Note) -> None:
+    """Write what a workflow logs."""
+    level = logging.getLevelNamesMapping().get(asked.level.upper(), logging.INFO)
+    extra = "" if asked.data is None else f" {asked.data!r}"
+    notes.log(level, "%s %s: %s%s", execution_id, asked.key, asked.message, extra)
 
 
 def refusal_of(error: StepwellError) -> Refusal:

@@ -1,0 +1,95 @@
+"""Executions that another engine than Stepwell's own workers runs.
+
+They are created with that engine as the holder of a lease that does not end, so that no worker claims them, and with a record by
+which the engine finds them. The record lands with the commit that creates or retries the execution, and goes with the commit that
+ends it: what is in the list is to be started there, or under way there.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from stepwell.errors import InvalidInput
+from stepwell.model.mutation import WriteState
+from stepwell.model.record import Metadata
+from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
+from stepwell.model.scoped_operations import Delete, Put, StoredEntry
+from stepwell.model.value import decode, recode
+
+__all__ = [
+    "HOLD_SECONDS",
+    "TEMPORAL",
+    "WORKFLOWS_QUEUE",
+    "EngineRecord",
+    "check_engine",
+    "engine_id",
+    "first_record",
+    "record_of",
+    "recorded",
+    "records_path",
+    "unrecorded",
+]
+
+TEMPORAL = "temporal"
+"""The engine that can be named beside Stepwell's own workers."""
+
+WORKFLOWS_QUEUE = "workflows.default"
+"""The engine's task queue for executions of every workspace."""
+
+HOLD_SECONDS = 10 * 365 * 86_400.0
+"""How long an engine holds an execution: no worker takes it over by time, since only the engine knows whether it is alive."""
+
+
+class EngineRecord(msgspec.Struct, frozen=True):
+    """An execution that an engine is to run, or runs."""
+
+    workspace_id: str
+    workflow_id: str
+    engine_id: str
+    """What the engine calls this life of the execution. A retry has another one."""
+    task_queue: str
+    is_started: bool = False
+    """Whether the engine has surely begun with it."""
+
+
+def check_engine(engine: object) -> str | None:
+    """Return the engine to record for an execution: None for Stepwell's workers. Raise ``InvalidInput`` for an unknown one."""
+    if engine in (None, "local"):
+        return None
+    if engine != TEMPORAL:
+        raise InvalidInput(f"there is no engine {engine!r}; choose 'local' or {TEMPORAL!r}")
+    return TEMPORAL
+
+
+def first_record(identity: Metadata) -> EngineRecord:
+    """Return the record of an execution that is created."""
+    return EngineRecord(identity.workspace_id, identity.workflow_id, engine_id(identity.execution_id), WORKFLOWS_QUEUE)
+
+
+def engine_id(execution_id: str, life: int = 0) -> str:
+    """Return what an engine calls an execution; after a retry another name, since engines use a name once.
+
+    Args:
+        life: the revision of the commit that retries it; 0 for the first life.
+    """
+    return f"execution-{execution_id}~{life}" if life else f"execution-{execution_id}"
+
+
+def records_path(engine: str) -> str:
+    """Return the scope that holds an engine's records, by execution id."""
+    return internal_path("engine", DEFAULT_WORKSPACE, engine)
+
+
+def recorded(engine: str, execution_id: str, record: EngineRecord, *, expected: int | None = None) -> WriteState:
+    """Return the mutation that puts a record."""
+    return WriteState(Put(records_path(engine), execution_id, msgspec.Raw(recode(msgspec.to_builtins(record))), expected=expected))
+
+
+def unrecorded(engine: str, execution_id: str, *, expected: int | None = None) -> WriteState:
+    """Return the mutation that removes a record."""
+    return WriteState(Delete(records_path(engine), execution_id, expected=expected))
+
+
+def record_of(row: StoredEntry) -> EngineRecord:
+    """Return a stored record."""
+    return msgspec.convert(decode(row.data or b"null"), EngineRecord)
