@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from stepwell.app.awaited import AsyncQueueItem, AsyncRun, AsyncStepwell
     from stepwell.app.blocking import QueueItem, Run, Stepwell
     from stepwell.app.health import Health
+    from stepwell.app.temporal_worker import TemporalWorker
     from stepwell.clock import FakeClock, SystemClock
     from stepwell.errors import (
         AddressRefused,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         CommitUnknown,
         Conflict,
         Corrupted,
+        EngineUnavailable,
         ExecutionCancelled,
         ExecutionEnded,
         ExecutionFailed,
@@ -108,6 +110,7 @@ __all__ = [
     "DataStore",
     "DefinitionSummary",
     "Demand",
+    "EngineUnavailable",
     "Entry",
     "ErrorRecord",
     "EventTrigger",
@@ -174,6 +177,7 @@ __all__ = [
     "StoreUnavailable",
     "StoreUnsafe",
     "SystemClock",
+    "TemporalWorker",
     "Tier",
     "Token",
     "Turn",
@@ -209,6 +213,7 @@ _HOMES = {
     "app.awaited": ("AsyncQueueItem", "AsyncRun", "AsyncStepwell"),
     "app.blocking": ("QueueItem", "Run", "Stepwell"),
     "app.health": ("Health",),
+    "app.temporal_worker": ("TemporalWorker",),
     "state.history": ("ExecutionSummary",),
     "clock": ("FakeClock", "SystemClock"),
     "errors": (
@@ -218,6 +223,7 @@ _HOMES = {
         "CommitUnknown",
         "Conflict",
         "Corrupted",
+        "EngineUnavailable",
         "ExecutionCancelled",
         "ExecutionEnded",
         "ExecutionFailed",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepwell.app.health import Health, check_health
 from stepwell.clock import Clock, SystemClock
@@ -26,6 +29,9 @@ from stepwell.queue.scheduler import ScheduleOperations, Scheduler
 from stepwell.queue.worker_presence import Heartbeat
 from stepwell.queue.workspaces import WorkspaceOperations
 from stepwell.runtime.definitions import DefinitionOperations
+from stepwell.runtime.known_workflows import KnownWorkflows
+from stepwell.runtime.services import Services
+from stepwell.runtime.start import Starting
 from stepwell.runtime.steps.scripts import install_engine
 from stepwell.runtime.worker import Worker
 from stepwell.script.lua import LuaEngine
@@ -38,6 +44,10 @@ from stepwell.state.remote_locks import RemoteLocks
 from stepwell.state.request_log import RequestLog
 from stepwell.state.scoped_state import StateOperations
 from stepwell.stores.url import store_of
+
+if TYPE_CHECKING:
+    from stepwell.temporal.connection import TemporalAddress
+    from stepwell.temporal.service import TemporalService
 
 __all__ = ["Parts", "QueueParts"]
 
@@ -132,6 +142,81 @@ class Parts:
             QueueRecovery(self.queue.items, self.locks, driver, lease_seconds),
         ]
         return worker
+
+    async def temporal_service(
+        self,
+        address: TemporalAddress,
+        *,
+        concurrency: int,
+        lease_seconds: float,
+        grace_seconds: float,
+        queues: tuple[str, ...],
+        workspaces: tuple[str, ...],
+        cached: int,
+        deployment: tuple[str, str] | None,
+        sweep_seconds: float,
+    ) -> TemporalService:
+        """Connect to a Temporal server, and return what serves it for this store, with its dispatcher. On the loop that runs it."""
+        from stepwell.temporal.connection import TemporalConnection
+        from stepwell.temporal.engine import TemporalEngine
+        from stepwell.temporal.host import NoLocalWorker, TemporalHost
+        from stepwell.temporal.service import TemporalService
+
+        driver = self._worker_driver = AsyncDriver(self.group, self.store, is_open=True)
+        connection = await TemporalConnection.open(address)
+        services = Services(
+            store=self.store,
+            executions=self.executions,
+            driver=driver,
+            notifications=self.notifications,
+            workflows=KnownWorkflows(driver, self.definitions),
+            clock=self.clock,
+            limits=self.limits,
+            new_id=new_id,
+            worker=NoLocalWorker(),
+            concurrency=concurrency,
+        )
+        host = TemporalHost(
+            store=self.store,
+            executions=self.executions,
+            driver=driver,
+            definitions=self.definitions,
+            services=services,
+            limits=self.limits,
+            new_id=new_id,
+            lease_seconds=lease_seconds,
+        )
+        service = TemporalService(
+            host,
+            connection,
+            notifications=self.notifications,
+            locks=self.locks,
+            workspaces=workspaces,
+            concurrency=concurrency,
+            grace_seconds=grace_seconds,
+            cached=cached,
+            deployment=deployment,
+            sweep_seconds=sweep_seconds,
+        )
+        engine = TemporalEngine(host, connection, Starting(self.executions, self.clock, new_id))
+        holder = f"{engine.name}:{socket.gethostname()}:{os.getpid()}:{new_id()}"
+        dispatcher = Dispatcher(
+            engine=engine,
+            store=self.store,
+            driver=driver,
+            notifications=self.notifications,
+            clock=self.clock,
+            holder=holder,
+            lease_seconds=lease_seconds,
+            queues=queues,
+            hand_back_retry=services.hand_back_retry,
+        )
+        service.companions += [
+            dispatcher,
+            Heartbeat(holder, engine, self.store, driver, queues, concurrency),
+            QueueRecovery(self.queue.items, self.locks, driver, lease_seconds),
+        ]
+        return service
 
     def worker_alone(self, concurrency: int, lease_seconds: float, queues: tuple[str, ...]) -> Worker:
         """A worker that has an event loop to itself."""

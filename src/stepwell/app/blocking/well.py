@@ -40,6 +40,7 @@ from stepwell.model.value import Value
 from stepwell.pipeline.operations import Driver
 from stepwell.queue.requests import QueueRequest
 from stepwell.runtime.definitions import Startable
+from stepwell.runtime.external_engines import check_engine
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.runtime.start import Starting
 from stepwell.state.executions import MANUAL, CommitTerms
@@ -208,6 +209,7 @@ class Stepwell:
         execution_id: str | None = None,
         governance: Governance | None = None,
         kept: tuple[RequestKey, KeptReply] | None = None,
+        engine: str | None = None,
     ) -> Run:
         """Start an execution of a workflow, and return its handle.
 
@@ -220,6 +222,8 @@ class Stepwell:
         - ``governance``: the budgets and permissions of the execution; the workflow's own by default.
         - ``kept``: the idempotency key of an HTTP request and the reply to keep under it: both land in the commit that creates
           the execution. ``Conflict`` is raised, and nothing is started, if the key is in use.
+        - ``engine``: ``"temporal"`` for an execution that Temporal runs, once a ``stepwell worker --engine temporal`` takes it
+          on; by default a worker of Stepwell's runs it.
 
         Raise ``InvalidInput`` for an input that does not fit, ``NotFound`` for an unknown workflow name or workspace,
         ``LimitExceeded`` if the workspace is paused or has no free slot (``enqueue`` waits for one), ``NotActive`` for a
@@ -232,6 +236,7 @@ class Stepwell:
             receipt = run.result(timeout="5m")
         """
         found = self._driver.run(self._parts.definitions.startable(workflow))
+        engine = check_engine(engine)
         run = self._run_of(new_id() if execution_id is None else execution_id, found)
         starting = Starting(self._parts.executions, self._parts.clock, new_id)
         ops = () if kept is None else (self._parts.requests.keeping(*kept),)
@@ -239,7 +244,14 @@ class Stepwell:
             worker = self._host.start_worker()
             self._driver.run(
                 starting.start(
-                    found, found.input_of(value), run.execution_id, workspace, governance=governance, worker=worker, ops=ops
+                    found,
+                    found.input_of(value),
+                    run.execution_id,
+                    workspace,
+                    governance=governance,
+                    worker=worker,
+                    ops=ops,
+                    engine=engine,
                 )
             )
         except (AlreadyExists, LimitExceeded, NotFound) as error:  # a run that has the id may be what fills the workspace
@@ -270,6 +282,7 @@ class Stepwell:
         run_at: datetime | None = None,
         execution_id: str | None = None,
         max_attempts: int = 3,
+        engine: str | None = None,
     ) -> QueueItem:
         """Request an execution of a workflow for when its workspace has capacity, and return the queue item at once.
 
@@ -283,6 +296,7 @@ class Stepwell:
         - ``delay`` or ``run_at``: start no earlier than this span from now, or this aware datetime.
         - ``execution_id``: the id of the execution; the same id again returns the same item.
         - ``max_attempts``: how many times the item may be tried to start, 1 to 1,000.
+        - ``engine``: ``"temporal"`` for an execution that Temporal runs; by default a worker of Stepwell's runs it.
 
         Raise ``NotFound`` for an unknown workspace or workflow, ``NotActive``, ``InvalidInput``, ``Conflict`` if the ``key``
         or ``execution_id`` was used for another request, ``AlreadyExists`` if another execution has the id, and
@@ -306,6 +320,7 @@ class Stepwell:
             run_at=run_at,
             execution_id=execution_id,
             max_attempts=max_attempts,
+            engine=engine,
         )
         self._host.start_worker()
         answer = self._driver.run(self._parts.queue.items.enqueue(request))

@@ -1,0 +1,480 @@
+"""The activities of the Temporal workflow: all that it does with the store, and the attempts at steps.
+
+An activity may be made more than once: its worker was lost, or the reply was. So each looks what is there before it writes, and
+claims a new fence before it goes on with something that another try could still be doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import msgspec
+from temporalio import activity
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from stepwell.errors import (
+    AlreadyExists,
+    CommitUnknown,
+    Conflict,
+    InvalidInput,
+    LeaseLost,
+    LockHeld,
+    NotFound,
+    StepwellError,
+    StoreUnavailable,
+    ValidationFailed,
+)
+from stepwell.flow.function import registered_step
+from stepwell.flow.language.template import StateKey
+from stepwell.kernel.protocol import StartChild
+from stepwell.model.commit import Claim, Lease, Rest, StateBatch, Written
+from stepwell.model.draft import Planned
+from stepwell.model.execution_state import ONLY, State
+from stepwell.model.mutation import Mutation
+from stepwell.model.queue_item import ACTIVE, Item, ItemStatus
+from stepwell.model.record import Metadata, decode_status
+from stepwell.model.snapshot import write_snapshot
+from stepwell.model.status import FINAL, Status
+from stepwell.model.value import canonical, recode
+from stepwell.pipeline.operations import read as reading
+from stepwell.pipeline.operations import write, write_or_raise
+from stepwell.runtime.external_engines import HOLD_SECONDS, TEMPORAL, EngineRecord, recorded, unrecorded
+from stepwell.runtime.inbox import Message, messages, path_of, put
+from stepwell.runtime.sessions.execution_writer import ExecutionWriter
+from stepwell.runtime.sessions.function_session import FunctionSession
+from stepwell.runtime.start import Seed
+from stepwell.runtime.steps.attempt import AttemptResult, Attempts
+from stepwell.runtime.steps.budget import SPENT
+from stepwell.runtime.steps.http_step import builtin_step
+from stepwell.runtime.steps.outcome import error_names, error_value
+from stepwell.runtime.steps.scripts import script_step
+from stepwell.state.executions import CachedExecution, CommitTerms, OpenTransaction
+from stepwell.state.transaction_buffer import Fault
+from stepwell.temporal.host import TemporalHost
+from stepwell.temporal.messages import (
+    MOST_BYTES,
+    BeginAnswer,
+    ChildAnswer,
+    ChildRequest,
+    CommitAnswer,
+    CommitRequest,
+    FunctionAnswer,
+    FunctionRequest,
+    InboxAnswer,
+    InboxRequest,
+    LeaveMessages,
+    Origin,
+    StateAnswer,
+    StateRequest,
+    StepAnswer,
+    StepRequest,
+    payload,
+    read,
+    sealed,
+)
+from stepwell.temporal.naming import Activity
+from stepwell.temporal.opening import creation_of, mark_of, opening
+
+__all__ = ["Activities", "create"]
+
+log = logging.getLogger(__name__)
+
+_NUDGE_POLL_SECONDS = 0.25
+_HEARTBEATS_PER_LEASE = 4
+_MOST_INBOX_BYTES = 1_000_000
+
+
+async def create(host: TemporalHost, origin: Origin, record: EngineRecord) -> None:
+    """Create the execution of a queue item, and move the item to DISPATCHED, in one commit.
+
+    Raises:
+        AlreadyExists: the execution is there.
+        LeaseLost: the claim is no longer good; nothing was written.
+    """
+    who = origin.identity
+    live = CachedExecution(who.execution_id, who.workspace_id, State())
+    terms = CommitTerms(f"temporal.0.{origin.item_id}.{origin.fence}", None, (), None, (), mark_of(origin))
+    batch = [recorded(TEMPORAL, who.execution_id, record)]
+    transaction = OpenTransaction(live, terms, host.new_id)
+    await host.driver.run(host.executions.commit(transaction, batch, creation_of(origin), opening(origin)))
+
+
+class Activities:
+    """The activities of one worker."""
+
+    def __init__(self, host: TemporalHost) -> None:
+        self._host = host
+
+    def all(self) -> list[Callable[..., Any]]:
+        """Return the activities to register."""
+        return [
+            self.begin,
+            self.commit,
+            self.inbox,
+            self.leave_messages,
+            self.read_state,
+            self.start_child,
+            self.run_function,
+            self.step,
+        ]
+
+    # Where an execution stands.
+
+    @activity.defn(name=Activity.BEGIN)
+    async def begin(self, given: RawValue) -> RawValue:
+        """Take an execution over under a new fence, and return where it stands."""
+        asked = read(given, FunctionRequest)
+        taken = await self._take_over(asked.execution_id)
+        if taken is None:
+            return sealed(BeginAnswer(), "an answer")
+        live, fence = taken
+        return sealed(BeginAnswer(fence, _answer_of(live.state)), "an answer")
+
+    async def _take_over(self, execution_id: str) -> tuple[CachedExecution, int] | None:
+        """Claim an execution for Temporal; whoever ran it before can commit no more. None if there is nothing to run."""
+        host = self._host
+        try:
+            head = await host.driver.run(host.executions.head(execution_id))
+            if head.status in FINAL:
+                return None
+            outcome = await host.driver.run(write_or_raise(Claim(execution_id, TEMPORAL, HOLD_SECONDS)))
+            live = await host.driver.run(host.executions.newest(execution_id))
+        except NotFound:
+            return None
+        except LockHeld as error:  # a worker of Stepwell's was nudged, and is about to leave it to Temporal
+            raise _again(error) from error
+        assert isinstance(outcome, Written)  # noqa: S101 - what a claim that is granted gives
+        lease = outcome.answers[0]
+        assert isinstance(lease, Lease)  # noqa: S101
+        is_over = decode_status(live.state.sections["status"][ONLY]) in FINAL
+        return None if is_over or live.state.identity.engine != TEMPORAL else (live, lease.fence)
+
+    # Commits.
+
+    @activity.defn(name=Activity.COMMIT)
+    async def commit(self, given: RawValue) -> RawValue:
+        """Commit a turn, or say what landed instead."""
+        asked = read(given, CommitRequest)
+        try:
+            answer = await self._commit(asked)
+        except (StoreUnavailable, CommitUnknown) as error:
+            raise _again(error) from error
+        return payload(msgspec.json.encode(answer))
+
+    async def _commit(self, asked: CommitRequest) -> CommitAnswer:
+        host = self._host
+        try:
+            live = await host.driver.run(host.executions.newest(asked.execution_id))
+        except NotFound:
+            if asked.origin is None:
+                return CommitAnswer(is_gone=True)
+            created = await self._create(asked.origin)
+            if created is None:
+                return CommitAnswer(is_gone=True)
+            live = created
+        landed = await host.driver.run(host.executions.receipt(asked.execution_id, asked.commit_id))
+        if landed is not None:
+            return await self._adopted(asked, live, asked.fence, is_own=landed.revision == live.state.revision)
+        if (live.state.revision, live.state.digest) != (asked.revision, asked.before):
+            return await self._adopted(asked, live, asked.fence)
+        rest = Rest(None, is_final=True) if asked.is_final else None
+        terms = CommitTerms(asked.commit_id, asked.fence, (), rest, tuple(asked.nudges))
+        try:
+            receipt = await host.driver.run(host.executions.commit(OpenTransaction(live, terms, host.new_id), asked.mutations))
+        except LeaseLost:
+            # The item was claimed once more before its execution existed; or another life of the execution has begun.
+            return await self._take_over_and_adopt(asked) if asked.origin is not None else CommitAnswer(is_gone=True)
+        except (StoreUnavailable, CommitUnknown):
+            raise
+        except Conflict as error:
+            if error.expected is None:
+                return CommitAnswer(refusal=error_value(error), names=error_names(error))
+            newest = await host.driver.run(host.executions.newest(asked.execution_id))
+            if newest.state.revision == asked.revision:  # scoped state that was expected to be another
+                return CommitAnswer(refusal=error_value(error), names=error_names(error))
+            return await self._adopted(asked, newest, asked.fence)
+        except StepwellError as error:
+            return CommitAnswer(refusal=error_value(error), names=error_names(error))
+        return CommitAnswer(digest=receipt.after)
+
+    async def _create(self, origin: Origin) -> CachedExecution | None:
+        """Create the execution, since the dispatcher has not yet; None if its item is not to run any more."""
+        host = self._host
+        try:
+            await create(host, origin, _own_record(origin.identity))
+        except AlreadyExists:
+            pass
+        except LeaseLost as error:
+            item: Item | None = await host.driver.run(reading(lambda: host.store.item(origin.item_id)))
+            waits = item is not None and (item.status == ItemStatus.PENDING or item.status in ACTIVE)
+            if waits and item is not None and item.execution_id == origin.identity.execution_id:
+                raise _again(error) from error  # another dispatcher has claimed it, or will, and finds this workflow
+            return None
+        try:
+            return await host.driver.run(host.executions.newest(origin.identity.execution_id))
+        except NotFound:
+            return None  # deleted
+
+    async def _take_over_and_adopt(self, asked: CommitRequest) -> CommitAnswer:
+        taken = await self._take_over(asked.execution_id)
+        return CommitAnswer(is_gone=True) if taken is None else await self._adopted(asked, *taken)
+
+    async def _adopted(self, asked: CommitRequest, live: CachedExecution, fence: int, *, is_own: bool = False) -> CommitAnswer:
+        """Return the state that is stored, for the workflow to go on from; after its own commit, just that it landed."""
+        with live.lock:
+            state = live.state
+            if is_own and state.revision == asked.revision + 1:
+                return CommitAnswer(digest=state.digest)
+            is_over, who = decode_status(state.sections["status"][ONLY]) in FINAL, state.identity
+            answer = _answer_of(state)
+        if is_over or who.engine != TEMPORAL:
+            return CommitAnswer(is_gone=True, told=await self._end_of(who.execution_id))
+        found = await self._messages(who.execution_id, who.workspace_id)
+        return CommitAnswer(state=answer, fence=fence, inbox=[message.key for message in found])
+
+    # The inbox and scoped state.
+
+    async def _messages(self, execution_id: str, workspace_id: str) -> list[Message]:
+        host, path = self._host, path_of(execution_id, workspace_id)
+        return messages(await host.driver.run(reading(lambda: host.store.scan(path))))
+
+    @activity.defn(name=Activity.INBOX)
+    async def inbox(self, given: RawValue) -> RawValue:
+        """Return the messages that the workflow does not know yet."""
+        asked = read(given, InboxRequest)
+        known, size = set(asked.known), 0
+        chosen: list[Message] = []
+        new = [each for each in await self._messages(asked.execution_id, asked.workspace_id) if each.key not in known]
+        for message in new:
+            size += len(msgspec.json.encode(message))
+            if chosen and size > _MOST_INBOX_BYTES:
+                break
+            chosen.append(message)
+        return sealed(InboxAnswer(chosen, len(chosen) < len(new)), "a message")
+
+    @activity.defn(name=Activity.LEAVE_MESSAGES)
+    async def leave_messages(self, given: RawValue) -> RawValue:
+        """Leave messages in the inbox; one that is there is left as it is."""
+        asked = read(given, LeaveMessages)
+        ops = tuple(
+            put(asked.execution_id, asked.workspace_id, each.kind, each.name, each.value, each.key) for each in asked.messages
+        )
+        await self._host.driver.run(write_or_raise(StateBatch(ops, (), (asked.execution_id,))))
+        return payload(b"{}")
+
+    @activity.defn(name=Activity.READ_STATE)
+    async def read_state(self, given: RawValue) -> RawValue:
+        """Return the scoped state that a definition reads."""
+        asked = read(given, StateRequest)
+        keys = [StateKey(*each) for each in asked.keys]
+        return payload(msgspec.json.encode(await self._host.services.read_state(keys, asked.identity)))
+
+    # Steps and children.
+
+    @activity.defn(dynamic=True)
+    async def step(self, args: Sequence[RawValue]) -> RawValue:
+        """Make one attempt at a step. A failure is raised, so that Temporal shows it, with the answer as its details."""
+        request = read(args[0], StepRequest)
+        answer = await self._beating(self._attempt(request))
+        try:
+            done = sealed(answer, f"what step {request.asked.key!r} gives")
+        except ValidationFailed as error:
+            answer = StepAnswer(error=error_value(error), names=error_names(error), is_final=True, took_ms=answer.took_ms)
+            done = sealed(answer, "an error")
+        if answer.error is not None:
+            kind, message = str(answer.error.get("kind")), str(answer.error.get("message"))
+            raise ApplicationError(message, msgspec.to_builtins(answer), type=kind, non_retryable=True)
+        return done
+
+    async def _attempt(self, request: StepRequest) -> StepAnswer:
+        asked, host = request.asked, self._host
+        attempts = Attempts(host.services, request.identity, _Spending(request))
+        if asked.language:
+            step = script_step(asked, host.services, attempts.budget)
+        else:
+            step = builtin_step(asked.uses, asked.timeout_seconds) or registered_step(asked.uses)
+        if step is None:
+            log.warning("execution %r waits: no step %r is registered here", request.identity.execution_id, asked.uses)
+            return StepAnswer()
+        if asked.timeout_seconds is not None:
+            step = copy.copy(step)
+            step.timeout_seconds = asked.timeout_seconds
+        made: AttemptResult | None = None
+        try:
+            attempts.budget.begin(step, asked.key, is_free=asked.is_undo)
+            made = await attempts.make(step, asked.key, asked.attempt, (), step.bind(asked.args))
+            if made.error is not None:
+                raise made.error
+            landing = _as_data(made.landing)
+        except Exception as error:  # noqa: BLE001 - however it fails, the kernel decides what that means
+            told = error_value(error)
+            spent, took = (0, 0) if made is None else (made.spent, made.took_ms)
+            return StepAnswer(
+                error=told,
+                names=error_names(error),
+                is_final=not told["is_retryable"],
+                policy=step.policy,
+                chance=random.random(),  # noqa: S311 - spreads retries, guards nothing
+                took_ms=took,
+                spent=spent,
+            )
+        return StepAnswer(
+            is_completed=True,
+            output=msgspec.Raw(made.output),
+            landing=landing,
+            took_ms=made.took_ms,
+            spent=made.spent,
+            policy=step.policy,
+        )
+
+    @activity.defn(name=Activity.START_CHILD)
+    async def start_child(self, given: RawValue) -> RawValue:
+        """Start a child, unless it was started before."""
+        asked = read(given, ChildRequest)
+        try:
+            news = await self._start_child(asked.asked, asked.parent, Seed(asked.context, asked.variables, asked.metadata))
+        except (StoreUnavailable, CommitUnknown) as error:
+            raise _again(error) from error
+        except StepwellError as error:
+            return sealed(ChildAnswer(error=error_value(error), names=error_names(error)), "an error")
+        self._host.starter.wake()
+        return sealed(ChildAnswer(news), "the result of a child")
+
+    async def _start_child(self, asked: StartChild, parent: Metadata, seed: Seed) -> Any:
+        services = self._host.services
+        workflow = await services.workflows.startable(asked.workflow, asked.version)
+        return await services.start_child(workflow, asked.input, asked.child_id, parent, seed, is_detached=asked.is_detached)
+
+    # Functions.
+
+    @activity.defn(name=Activity.RUN_FUNCTION)
+    async def run_function(self, given: RawValue) -> RawValue:
+        """Run a function from its record until it ends or rests."""
+        asked = read(given, FunctionRequest)
+        return sealed(await self._beating(self._run_function(asked)), "an answer")
+
+    async def _run_function(self, asked: FunctionRequest) -> FunctionAnswer:
+        host = self._host
+        if asked.origin is not None and await self._create(asked.origin) is None:
+            return FunctionAnswer(is_over=True, told={"status": "GONE"})
+        taken = await self._take_over(asked.execution_id)
+        if taken is None:
+            return FunctionAnswer(is_over=True, told=await self._end_of(asked.execution_id))
+        live, fence = taken
+        workflow = await host.services.workflows.of_state(live.state)
+        writer = _HeldWriter(host.executions, host.driver, live, fence, host.new_id)
+        session = FunctionSession(host.services, workflow, writer, Lease(live.execution_id, TEMPORAL, fence, 0), is_new=False)
+        looking = asyncio.ensure_future(self._look(live.execution_id, session))
+        try:
+            wake_ms = await session.run()
+        except LeaseLost:
+            return FunctionAnswer(is_over=True, told={"status": "GONE"})
+        except (StoreUnavailable, CommitUnknown) as error:
+            raise _again(error) from error
+        except asyncio.CancelledError:
+            session.lose(LeaseLost(f"the activity of execution {live.execution_id!r} was stopped"))
+            raise
+        finally:
+            looking.cancel()
+        told = await self._end_of(asked.execution_id)
+        if told:
+            record = StateBatch((unrecorded(TEMPORAL, asked.execution_id).op,))
+            with suppress(StepwellError):  # the sweep removes it
+                await host.driver.run(write(record))
+        return FunctionAnswer(is_over=bool(told), wake_ms=wake_ms, told=told)
+
+    async def _look(self, execution_id: str, session: FunctionSession) -> None:
+        """Give a running function the messages that come."""
+        host = self._host
+        while True:
+            await asyncio.sleep(_NUDGE_POLL_SECONDS)
+            with suppress(StepwellError):
+                if await host.driver.run(reading(lambda: host.store.nudged([execution_id]))):
+                    await session.look()
+
+    async def _end_of(self, execution_id: str) -> dict[str, Any]:
+        """Return status and result of an execution that has ended; empty while it has not."""
+        try:
+            found = await self._host.driver.run(self._host.executions.load(execution_id))
+        except NotFound:
+            return {"status": "GONE"}
+        if found.status not in FINAL:
+            return {}
+        result = cast("dict[str, Any]", found.result) if isinstance(found.result, dict) else {}
+        told = {"status": str(found.status), **result}
+        return told if len(msgspec.json.encode(told)) < MOST_BYTES // 4 else {"status": str(found.status)}
+
+    async def _beating(self, work: Awaitable[Any]) -> Any:
+        """Send heartbeats while something is done, so that the server finds out soon when this worker is lost."""
+
+        async def beat() -> None:
+            while True:
+                activity.heartbeat()
+                await asyncio.sleep(self._host.lease_seconds / _HEARTBEATS_PER_LEASE)
+
+        beating = asyncio.ensure_future(beat())
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if activity.is_worker_shutdown():
+                raise ApplicationError("the worker stops; another one makes this again", type="WorkerStops") from None
+            raise
+        finally:
+            beating.cancel()
+
+
+def _own_record(who: Metadata) -> EngineRecord:
+    """Return the record of the execution that this activity's workflow runs."""
+    info = activity.info()
+    assert info.workflow_id is not None  # noqa: S101 - it is no standalone activity
+    return EngineRecord(who.workspace_id, who.workflow_id, info.workflow_id, info.task_queue, is_started=True)
+
+
+class _Spending:
+    """What the budget of a step reads of its execution."""
+
+    def __init__(self, request: StepRequest) -> None:
+        self.state = State()
+        self.state.sections["step_count"][ONLY] = recode(request.step_count)
+        if request.spent:
+            self.state.sections["variables"][SPENT] = canonical(request.spent)
+
+
+class _HeldWriter(ExecutionWriter):
+    """Writes the commits of a function. Where a worker gives its lease back to rest, Temporal keeps it: it knows when to go on."""
+
+    async def leave(self, batch: Sequence[Planned], rest: Rest, retrying: Any) -> None:  # noqa: ARG002 - it does not rest in the store
+        """Record that the execution waits."""
+        if self.state.sections["status"][ONLY] != recode(Status.WAITING):
+            await retrying(lambda: self.commit(batch))
+
+
+def _as_data(landing: Sequence[Planned]) -> list[Mutation]:
+    """Return what a step wrote as mutations; a fault in it is raised."""
+    found: list[Mutation] = []
+    for each in landing:
+        if not callable(each):
+            found.append(each)
+            continue
+        if isinstance(each, Fault):
+            raise each.error
+        raise InvalidInput("a step on Temporal writes values, not functions of the present value")
+    return found
+
+
+def _answer_of(state: State) -> StateAnswer:
+    snapshot = write_snapshot(state)
+    # In JSON, bytes take a third more.
+    return StateAnswer(state.revision, snapshot if len(snapshot) < MOST_BYTES * 2 // 3 else b"")
+
+
+def _again(error: Exception) -> ApplicationError:
+    """Return the error by which Temporal makes the activity again."""
+    return ApplicationError(str(error), type=type(error).__name__)

@@ -1,0 +1,250 @@
+"""What Temporal carries between the dispatcher, the workflow and its activities, as JSON that Temporal's own UI shows."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+
+from stepwell.errors import LimitExceeded
+from stepwell.flow.language.template import StateKey
+from stepwell.flow.retry import Retry
+from stepwell.kernel.protocol import AttemptFailed, RunStep, StartChild, StepCompleted, StepMissing
+from stepwell.kernel.turn import EffectDone
+from stepwell.model.mutation import Mutation
+from stepwell.model.record import Metadata
+from stepwell.model.value import Value
+from stepwell.runtime.inbox import Message
+
+__all__ = [
+    "MOST_BYTES",
+    "BeginAnswer",
+    "ChildAnswer",
+    "ChildRequest",
+    "CommitAnswer",
+    "CommitRequest",
+    "FunctionAnswer",
+    "FunctionRequest",
+    "InboxAnswer",
+    "InboxRequest",
+    "LeaveMessages",
+    "Origin",
+    "RunInput",
+    "StateAnswer",
+    "StateRequest",
+    "StepAnswer",
+    "StepRequest",
+    "payload",
+    "read",
+    "sealed",
+]
+
+MOST_BYTES = 1_900_000
+"""The largest payload that is sent. The server refuses more than 2 MiB, and a worker would try to send it for ever."""
+
+T = TypeVar("T")
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """What it takes to create the execution of a queue item, for whoever comes first: the dispatcher or the workflow."""
+
+    item_id: str
+    fence: int
+    identity: Metadata
+    trigger: msgspec.Raw
+
+
+class RunInput(msgspec.Struct, frozen=True):
+    """The input of a Temporal workflow: which execution it runs. The definition is not in it; it is found by name and version."""
+
+    execution_id: str
+    workspace_id: str
+    workflow: str
+    version: int
+    is_declared: bool
+    origin: Origin | None = None
+    """For the first life of an execution from the queue, which need not be read from the store to begin."""
+
+
+class StateAnswer(msgspec.Struct, frozen=True):
+    """An execution's state: as a snapshot, or if that is too large for a payload, as the revision that the store has."""
+
+    revision: int
+    snapshot: bytes = b""
+
+
+class BeginAnswer(msgspec.Struct, frozen=True):
+    """Where an execution stands, under a new fence; without one if there is nothing to run."""
+
+    fence: int = 0
+    state: StateAnswer | None = None
+
+
+class CommitRequest(msgspec.Struct, frozen=True):
+    """A turn to commit on a revision."""
+
+    execution_id: str
+    commit_id: str
+    fence: int
+    revision: int
+    mutations: list[Mutation]
+    nudges: list[str]
+    is_final: bool
+    before: str = ""
+    """The digest of the state that the turn was made for."""
+    origin: Origin | None = None
+
+
+class CommitAnswer(msgspec.Struct, frozen=True):
+    """What became of a commit. It landed if there is nothing else here."""
+
+    digest: str = ""
+    """Of the state, after a commit that landed."""
+    state: StateAnswer | None = None
+    """The state, if another commit came first: perhaps this very turn, in another try whose reply was lost."""
+    fence: int = 0
+    inbox: list[str] = []
+    """With a state, the keys of the messages that are in the inbox."""
+    refusal: dict[str, Any] | None = None
+    """Why the store refused it."""
+    names: list[str] = []
+    is_gone: bool = False
+    """Whether the execution is no longer this workflow's to run."""
+    told: dict[str, Any] = {}
+    """If it is gone since it has ended: how."""
+
+
+class InboxRequest(msgspec.Struct, frozen=True):
+    """Which messages there are beside those that are known."""
+
+    execution_id: str
+    workspace_id: str
+    known: list[str]
+
+
+class InboxAnswer(msgspec.Struct, frozen=True):
+    """Messages in the inbox, as many as a payload holds."""
+
+    messages: list[Message]
+    has_more: bool = False
+
+
+class LeaveMessages(msgspec.Struct, frozen=True):
+    """Messages that came by Temporal's own tools, to be left in the inbox."""
+
+    execution_id: str
+    workspace_id: str
+    messages: list[Message]
+
+
+class StateRequest(msgspec.Struct, frozen=True):
+    """Scoped state that a definition reads."""
+
+    keys: list[tuple[str, str, str]]
+    identity: Metadata
+
+    @classmethod
+    def of(cls, keys: tuple[StateKey, ...], identity: Metadata) -> StateRequest:
+        """Return the request for these keys."""
+        return cls([(each.scope, each.name, each.key) for each in keys], identity)
+
+
+class StepRequest(msgspec.Struct, frozen=True):
+    """An attempt at a step."""
+
+    asked: RunStep
+    identity: Metadata
+    spent: float = 0
+    step_count: int = 0
+    """How many steps are recorded or under way, for the budget."""
+
+
+class StepAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How an attempt ended: with an output, with an error, or not at all since the step is unknown to this worker."""
+
+    is_completed: bool = False
+    output: msgspec.Raw = msgspec.Raw(b"null")
+    landing: list[Mutation] = []
+    took_ms: int = 0
+    spent: float = 0
+    error: dict[str, Any] | None = None
+    names: list[str] = []
+    is_final: bool = False
+    policy: Retry | None = None
+    chance: float = 0
+
+    def done(self, asked: RunStep) -> EffectDone:
+        """Return the event for the kernel, without what it cost."""
+        token_id, key = asked.token_id, asked.key
+        if self.is_completed:
+            completed = StepCompleted(token_id, key, bytes(self.output), self.took_ms, asked.attempt)
+            return EffectDone(completed, self.landing, (), self.policy)
+        if self.error is None:
+            return EffectDone(StepMissing(token_id, key, asked.uses))
+        failed = AttemptFailed(
+            token_id,
+            key,
+            self.error,
+            tuple(self.names),
+            is_final=self.is_final,
+            policy=self.policy,
+            chance=self.chance,
+            took_ms=self.took_ms,
+            attempt=asked.attempt,
+        )
+        return EffectDone(failed)
+
+
+class ChildRequest(msgspec.Struct, frozen=True):
+    """A child to start."""
+
+    asked: StartChild
+    parent: Metadata
+    context: dict[str, Value]
+    variables: dict[str, Value]
+    metadata: dict[str, Value]
+
+
+class ChildAnswer(msgspec.Struct, frozen=True):
+    """What came of it: it runs, it has ended with news, or it cannot be started."""
+
+    news: Value = None
+    error: dict[str, Any] | None = None
+    names: list[str] = []
+
+
+class FunctionRequest(msgspec.Struct, frozen=True):
+    """Run a function until it ends or rests."""
+
+    execution_id: str
+    workspace_id: str
+    origin: Origin | None = None
+
+
+class FunctionAnswer(msgspec.Struct, frozen=True):
+    """Whether it has ended, and if not, when it wants to be woken."""
+
+    is_over: bool
+    wake_ms: int | None = None
+    told: dict[str, Any] = {}
+    """Once it is over, its status and result."""
+
+
+def payload(data: bytes) -> RawValue:
+    """Return JSON as a payload, of whatever size."""
+    return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=data))
+
+
+def sealed(value: msgspec.Struct, what: str) -> RawValue:
+    """Return a value as a payload; ``LimitExceeded`` if it is larger than what Temporal takes."""
+    data = msgspec.json.encode(value)
+    if len(data) > MOST_BYTES:
+        raise LimitExceeded.of("temporal_payload", MOST_BYTES, len(data), what, is_fixed=True)
+    return payload(data)
+
+
+def read(value: RawValue, kind: type[T]) -> T:
+    """Return the value of a payload."""
+    return msgspec.json.decode(value.payload.data, type=kind)

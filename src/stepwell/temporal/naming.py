@@ -1,0 +1,50 @@
+"""Names on the Temporal server: task queues, activities and signals. Workflow ids are ``external_engines.engine_id``."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from stepwell.kernel.protocol import RunPlace
+from stepwell.queue.requests import workspace_queue
+from stepwell.runtime.external_engines import WORKFLOWS_QUEUE
+
+__all__ = ["EXTERNAL_API_QUEUE", "Activity", "Signal", "fairness_key", "step_queue", "task_queue"]
+
+EXTERNAL_API_QUEUE = "activities.external-api"
+"""The task queue of ``http_request`` steps, so that calls of services outside get workers and rates of their own."""
+
+_MOST_FAIRNESS_BYTES = 64
+
+
+class Activity:
+    """The activities that are not a user's step. No step has a name that begins so."""
+
+    BEGIN = "stepwell.begin"
+    COMMIT = "stepwell.commit"
+    INBOX = "stepwell.inbox"
+    LEAVE_MESSAGES = "stepwell.leave_messages"
+    READ_STATE = "stepwell.read_state"
+    START_CHILD = "stepwell.start_child"
+    RUN_FUNCTION = "stepwell.run_function"
+
+
+class Signal:
+    """The signals that Stepwell sends; any other name is a signal of the user's own, sent with Temporal's tools."""
+
+    LOOK = "stepwell.look"
+
+
+def task_queue(workspace: str, queue: str) -> str:
+    """Return the task queue for an item: the workspace's own if it was enqueued there, else the one of all workspaces."""
+    own = workspace_queue(workspace)
+    return own if queue == own else WORKFLOWS_QUEUE
+
+
+def step_queue(place: RunPlace, workflow_queue: str) -> str:
+    """Return the task queue of a step of a workflow."""
+    return EXTERNAL_API_QUEUE if place == "external-api" else workflow_queue
+
+
+def fairness_key(workspace: str) -> str:
+    """Return the key by which Temporal shares workers between workspaces, in its 64 bytes."""
+    return workspace if len(workspace.encode()) <= _MOST_FAIRNESS_BYTES else sha256(workspace.encode()).hexdigest()

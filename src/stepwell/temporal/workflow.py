@@ -1,0 +1,639 @@
+"""The Temporal workflow: the kernel runs inside it, steps are activities, and each turn is committed by a local activity.
+
+The commit of a turn is not safe by itself: Temporal stores the marker of a local activity only when the workflow task completes. If
+the worker dies before, the task is made again, with later events and another time, and its commit has other content. So the
+activity never forces a commit: if another one has landed on the revision, it answers with the stored state, and the kernel is
+rebuilt from that. One local activity runs at a time, and none is cancelled: the SDK would replay several in another order.
+
+The code here is replayed. It takes time, ids and randomness from Temporal, and reads the store only through activities. What it
+reads beside them (a definition by its version, a state by its revision) never changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+
+from stepwell.errors import LimitExceeded, StepwellError
+from stepwell.kernel.plan import Plan
+from stepwell.kernel.protocol import (
+    Abandon,
+    AttemptFailed,
+    CancelChild,
+    ChildEnded,
+    ChildStarted,
+    Effect,
+    End,
+    Note,
+    RunStep,
+    StartChild,
+    TimePassed,
+)
+from stepwell.kernel.turn import EffectDone, Refusal, Turn, Turns, failed_end
+from stepwell.model.draft import Planned, quoted
+from stepwell.model.execution_state import ONLY, State, sha256_hex
+from stepwell.model.limits import Limits
+from stepwell.model.mutation import Mutation, SetStatus, SetVariable, WriteState, encode_mutations
+from stepwell.model.snapshot import read_snapshot
+from stepwell.model.status import Status
+from stepwell.model.validation import plan as plan_batch
+from stepwell.model.value import Value, canonical, decode
+from stepwell.runtime.external_engines import TEMPORAL, unrecorded
+from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, SIGNAL, Inbox, Message, event_of, put
+from stepwell.runtime.start import news_of, seed_of
+from stepwell.runtime.steps.budget import SPENT
+from stepwell.runtime.steps.kernel_effects import log_note
+from stepwell.runtime.steps.outcome import error_names, error_value
+from stepwell.temporal.messages import (
+    BeginAnswer,
+    ChildAnswer,
+    ChildRequest,
+    CommitAnswer,
+    CommitRequest,
+    FunctionAnswer,
+    FunctionRequest,
+    InboxAnswer,
+    InboxRequest,
+    LeaveMessages,
+    RunInput,
+    StateAnswer,
+    StateRequest,
+    StepAnswer,
+    StepRequest,
+    payload,
+    read,
+    sealed,
+)
+from stepwell.temporal.naming import Activity, Signal, step_queue
+from stepwell.temporal.opening import opened_state
+
+__all__ = ["StepwellWorkflow", "TryTaskAgain", "WorkflowHost", "workflow_host"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class WorkflowHost(Protocol):
+    """What a worker gives to the workflows that it runs. Nothing of it changes what they do."""
+
+    limits: Limits
+    lease_seconds: float
+
+    def plan(self, name: str, version: int) -> Plan:
+        """Return the plan of a stored definition. In the workflow's thread; raises to have the task made again."""
+        ...
+
+    def state_at(self, execution_id: str, revision: int) -> State:
+        """Return the state at a revision that is stored."""
+        ...
+
+
+class TryTaskAgain(Exception):
+    """The workflow task cannot be made now, for a reason of this worker's: the server gives it out again."""
+
+
+workflow_host: ContextVar[WorkflowHost] = ContextVar("workflow_host")
+"""The host of the workflow whose code runs."""
+
+_RUNNING = quoted(Status.RUNNING)
+
+_LOCAL_TRY_SECONDS = 5.0
+"""A store that does not answer for so long is waited for by a timer: a local activity in between holds back signals."""
+
+_LOCAL = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_interval=timedelta(seconds=5))
+_REMOTE = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
+"""For attempts whose worker was lost: a step's own failures are never tried again by Temporal, but by the kernel."""
+
+_LONGEST = timedelta(days=3_650)
+_MOST_AT_ONCE = 500
+"""How many activities are under way at once; Temporal refuses more than 2,000."""
+_MOST_ASKED_BYTES = 2_000_000
+"""How much one workflow task asks for: the commands of a task together must fit into one message of 4 MB."""
+_LOOK_AGAIN_SECONDS = 5.0
+_LOOK_AGAIN_AT_MOST = 300.0
+_OFTEN = 10
+_MOST_CONFLICTS = 20
+
+
+class _Gone(Exception):
+    """The execution is no longer this workflow's to run: it has ended, another life of it has begun, or it was never created."""
+
+    def __init__(self, told: dict[str, Any] | None = None) -> None:
+        super().__init__()
+        self.told = told
+
+
+class _Attempt:
+    """An attempt or start that is under way."""
+
+    __slots__ = ("key", "number", "task")
+
+    def __init__(self, key: str, number: int, task: asyncio.Task[None]) -> None:
+        self.key, self.number, self.task = key, number, task
+
+
+@workflow.defn(dynamic=True, sandboxed=False)
+class StepwellWorkflow:
+    """Runs one life of one execution."""
+
+    def __init__(self) -> None:
+        self._sent: list[Message] = []
+        """Signals that were sent with Temporal's tools and are not in the inbox yet."""
+        self._is_to_look = False
+        self._is_cancelled_outside = False
+
+    @workflow.signal(dynamic=True)
+    def signal(self, name: str, args: Sequence[RawValue]) -> None:
+        """Look into the inbox, or take a signal that was sent with Temporal's own tools."""
+        if name != Signal.LOOK:
+            self._sent.append(Message(_outside_key(len(self._sent)), SIGNAL, name, _value_of(args)))
+        self._is_to_look = True
+
+    @workflow.run
+    async def run(self, args: Sequence[RawValue]) -> Any:
+        """Run the execution to its end."""
+        given = read(args[0], RunInput)
+        run = (_DeclaredRun if given.is_declared else _FunctionRun)(given, self)
+        work = asyncio.create_task(run.work())
+        while not work.done():
+            try:
+                await asyncio.shield(work)
+            except asyncio.CancelledError:
+                if work.done() or workflow.cancellation_reason() is None or self._is_cancelled_outside:
+                    raise  # the SDK takes the workflow from its cache
+                # Cancelled with Temporal's tools. Stepwell's own cancel compensates, so the request goes the same way.
+                self._is_cancelled_outside = True
+                self._sent.append(Message("temporal.cancel", CANCEL, "", None))
+                self._is_to_look = True
+            except Exception:  # noqa: BLE001 - raised below
+                break
+        try:
+            end = await work
+        except _Gone as gone:
+            end = gone.told
+        return self._told(end or {"status": "GONE"})
+
+    def _told(self, end: dict[str, Any]) -> dict[str, Any]:
+        """Return what Temporal shows as the result, or raise how else the execution ended."""
+        if end.get("status") == Status.CANCELLED and self._is_cancelled_outside:
+            raise asyncio.CancelledError
+        if end.get("status") == Status.FAILED:
+            error: dict[str, Any] = end.get("error") or {}
+            raise ApplicationError(str(error.get("message")), type=str(error.get("kind")), non_retryable=True)
+        return end
+
+    def take_sent(self) -> list[Message]:
+        """Return the messages that came by Temporal's tools since the last call."""
+        sent, self._sent = self._sent, []
+        return sent
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether messages came by Temporal's tools since they were last taken."""
+        return bool(self._sent)
+
+    def look(self) -> None:
+        """Have the inbox read."""
+        self._is_to_look = True
+
+    def take_look(self) -> bool:
+        """Return whether the inbox is to be read."""
+        is_to_look, self._is_to_look = self._is_to_look, False
+        return is_to_look
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the inbox is to be read."""
+        return self._is_to_look
+
+
+class _Local:
+    """Calls of activities, one local one at a time: whoever runs an execution has a single task that makes them."""
+
+    def __init__(self, given: RunInput, outside: StepwellWorkflow) -> None:
+        self._given, self._outside = given, outside
+        self._host = workflow_host.get()
+        self._heartbeat = timedelta(seconds=self._host.lease_seconds)
+
+    async def _local(self, activity: str, request: msgspec.Struct, kind: type[T], what: str) -> T:
+        data = msgspec.json.encode(request)  # what a local activity is given does not go to the server, whatever its size
+        answer = await workflow.execute_local_activity(
+            activity,
+            payload(data),
+            result_type=RawValue,
+            start_to_close_timeout=timedelta(seconds=60),
+            local_retry_threshold=timedelta(seconds=_LOCAL_TRY_SECONDS),
+            retry_policy=_LOCAL,
+            summary=what,
+        )
+        return read(answer, kind)
+
+    async def _leave_sent(self) -> None:
+        """Put messages that came by Temporal's tools into the inbox, where they are as safe as any other."""
+        sent = self._outside.take_sent()
+        if sent:
+            request = LeaveMessages(self._given.execution_id, self._given.workspace_id, sent)
+            await self._local(Activity.LEAVE_MESSAGES, request, dict, "leave messages")
+
+
+class _DeclaredRun(_Local):
+    """Drives the kernel."""
+
+    def __init__(self, given: RunInput, outside: StepwellWorkflow) -> None:
+        super().__init__(given, outside)
+        self._plan = self._host.plan(given.workflow, given.version)
+        self._limits = self._host.limits
+        self._inbox = Inbox(given.execution_id, given.workspace_id)
+        self._attempts: dict[str, _Attempt] = {}
+        self._waiting: dict[str, RunStep | StartChild] = {}
+        self._asked_bytes = 0
+        self._missing: set[str] = set()
+        self._alarm: tuple[int, asyncio.Task[None]] | None = None
+        self._is_timer_due = False
+        self._origin = given.origin
+
+    async def work(self) -> dict[str, Any]:
+        await self._begin()
+        try:
+            await self._take_turns()
+        except (_Gone, TryTaskAgain):
+            raise
+        except Exception as error:  # noqa: BLE001 - the task would be made again for ever, and meet it each time
+            workflow.logger.exception("the execution fails, since it could not be run on")
+            await self._fail(error)
+        self._stop()
+        result: Any = decode(self._state.sections["result"].get(ONLY, b"null"))
+        return {"status": decode(self._state.sections["status"][ONLY]), **(result if isinstance(result, dict) else {})}
+
+    async def _take_turns(self) -> None:
+        while not self._turns.is_over:
+            if self._outside.has_news:
+                await self._look()
+            if self._turns.has_events:
+                await self._turn()
+            else:
+                await self._idle()
+
+    async def _fail(self, error: Exception) -> None:
+        """End the execution as FAILED: what it met would meet it again at every try."""
+        turn = failed_end(self._state, {key: error_value(error)[key] for key in ("kind", "message", "code")})
+        messages = self._messages(turn)
+        batch = turn.batch([*messages.values(), unrecorded(TEMPORAL, self._given.execution_id)])
+        for _ in range(_MOST_CONFLICTS):  # the state is another one after each
+            if await self._commit(batch, tuple(messages), is_final=True):
+                return
+            batch = failed_end(self._state, {"kind": type(error).__name__, "message": str(error), "code": None}).batch()
+        raise error
+
+    # Where it stands.
+
+    async def _begin(self) -> None:
+        if self._origin is not None:
+            self._fence, self._revision = self._origin.fence, 0
+            self._state = opened_state(self._origin)
+        else:
+            request = FunctionRequest(self._given.execution_id, self._given.workspace_id)
+            answer = await self._local(Activity.BEGIN, request, BeginAnswer, "begin")
+            if answer.state is None:
+                raise _Gone
+            self._fence, self._revision = answer.fence, answer.state.revision
+            self._state = self._state_of(answer.state)
+            self._outside.look()
+        self._identity = self._state.identity
+        self._turns = Turns(self._plan, self._state, self._limits)
+        self._turns.begin(self._resuming())
+        self._spent = self._spent_so_far()
+
+    def _resuming(self) -> list[Planned]:
+        return [] if self._state.sections["status"][ONLY] == _RUNNING else [SetStatus(Status.RUNNING)]
+
+    def _state_of(self, answer: StateAnswer) -> State:
+        if answer.snapshot:
+            return read_snapshot(answer.snapshot)[1]
+        return self._host.state_at(self._given.execution_id, answer.revision)
+
+    def _spent_so_far(self) -> float:
+        spent = self._state.sections["variables"].get(SPENT)
+        return 0 if spent is None else decode(spent)
+
+    def _now_ms(self) -> int:
+        return workflow.time_ns() // 1_000_000
+
+    # Events.
+
+    async def _look(self) -> None:
+        """Give the kernel the messages that have come."""
+        await self._leave_sent()
+        while self._outside.take_look():
+            has_more = True
+            while has_more:
+                request = InboxRequest(self._given.execution_id, self._given.workspace_id, list(self._inbox.waiting))
+                found = await self._local(Activity.INBOX, request, InboxAnswer, "read the inbox")
+                has_more = found.has_more
+                for message in self._inbox.receive(found.messages):
+                    self._turns.add(EffectDone(event_of(message)))
+
+    async def _idle(self) -> None:
+        """Wait for an event or the next timer."""
+        self._set_alarm()
+        await workflow.wait_condition(lambda: self._turns.has_events or self._outside.has_news or self._is_timer_due)
+        if self._is_timer_due:
+            self._is_timer_due = False
+            if self._missing:
+                self._missing.clear()
+                self._turns.begin()  # asks again for all that is under way, among it the steps that no worker knew
+            self._turns.add(EffectDone(TimePassed()))
+
+    def _set_alarm(self) -> None:
+        soonest = self._turns.kernel.soonest_ms
+        if self._missing:
+            looked = min((self._turns.kernel.looked(token_id) for token_id in sorted(self._missing)), default=0)
+            seconds = min(_LOOK_AGAIN_SECONDS * 2 ** min(looked, _OFTEN), _LOOK_AGAIN_AT_MOST)
+            again = self._alarm[0] if self._alarm else self._now_ms() + round(seconds * 1000)
+            soonest = again if soonest is None else min(again, soonest)
+        if self._alarm is not None and (soonest is None or self._alarm[0] != soonest):
+            self._alarm[1].cancel()
+            self._alarm = None
+        if soonest is not None and self._alarm is None:
+            self._alarm = soonest, asyncio.create_task(self._ring(soonest))
+
+    async def _ring(self, due_ms: int) -> None:
+        # A millisecond more: the kernel's time is cut to milliseconds, and Temporal's timer counts from the task's start.
+        await workflow.sleep(max(due_ms - self._now_ms(), 0) / 1000 + 0.001)
+        self._alarm, self._is_timer_due = None, True
+
+    # A turn.
+
+    async def _turn(self) -> None:
+        keys = self._plan.state_keys
+        scoped: Any = None
+        if keys:
+            request = StateRequest.of(keys, self._identity)
+            scoped = await self._local(Activity.READ_STATE, request, dict[str, Any], "read scoped state")
+        turn = self._turns.next(self._now_ms(), scoped)
+        if turn is None:
+            return
+        messages = self._messages(turn)
+        taking = [each for key in turn.removed for each in self._inbox.taking(self._inbox.waiting.get(key))]
+        ending = [] if turn.end is None else [unrecorded(TEMPORAL, self._given.execution_id)]
+        batch = turn.batch([*messages.values(), *taking, *ending])
+        if batch and not await self._commit(batch, tuple(messages), is_final=turn.end is not None):
+            return
+        for key in turn.taken:
+            self._inbox.forget(key)
+        await self._carry_out(self._turns.landed(self._state))
+
+    async def _commit(self, batch: list[Planned], nudges: tuple[str, ...], *, is_final: bool) -> bool:
+        """Commit a batch, and return whether it landed. If not, the next turn is another one."""
+        try:
+            draft = plan_batch(self._state, batch, self._limits)
+        except StepwellError as error:
+            self._refused(error_value(error), error_names(error))
+            return False
+        mutations = draft.mutations
+        answer = await self._local(Activity.COMMIT, self._request(mutations, nudges, is_final=is_final), CommitAnswer, "commit")
+        if answer.is_gone:
+            raise _Gone(answer.told)
+        if answer.refusal is not None:
+            self._refused(answer.refusal, answer.names)
+            return False
+        self._origin = None
+        if answer.state is None:
+            assert answer.digest == draft.digest  # noqa: S101 - the activity compares the digest before the commit
+            draft.apply()
+            self._revision += 1
+            return True
+        self._begin_anew(answer.state, answer.fence, answer.inbox)
+        return False
+
+    def _request(self, mutations: list[Mutation], nudges: tuple[str, ...], *, is_final: bool) -> CommitRequest:
+        # The same turn made twice has the same id, and lands once. Another one has another id, and is found not to follow.
+        made_of = sha256_hex(encode_mutations(mutations) + workflow.info().run_id.encode())
+        return CommitRequest(
+            execution_id=self._given.execution_id,
+            commit_id=f"temporal.{self._revision + 1}.{made_of}",
+            fence=self._fence,
+            revision=self._revision,
+            mutations=mutations,
+            nudges=list(nudges),
+            is_final=is_final,
+            before=self._state.digest,
+            origin=self._origin,
+        )
+
+    def _begin_anew(self, stored: StateAnswer, fence: int, inbox: Sequence[str]) -> None:
+        """Go on from the state that another commit led to."""
+        workflow.logger.info("another commit came first; going on from revision %d", stored.revision)
+        self._fence, self._revision = fence, stored.revision
+        self._state = self._state_of(stored)
+        known = set(inbox)
+        for key in [key for key in self._inbox.waiting if key not in known]:
+            self._inbox.forget(key)
+        self._turns.rebuild(self._state, known, self._resuming())
+        self._spent = self._spent_so_far()
+        self._outside.look()
+
+    def _refused(self, error: dict[str, Any], names: Sequence[str]) -> None:
+        refusal = Refusal(error, tuple(names), workflow.random().random())
+        if not self._turns.refused(refusal, self._state):
+            raise RuntimeError(f"the end of execution {self._given.execution_id!r} was refused: {error.get('message')}")
+
+    def _messages(self, turn: Turn) -> dict[str, Planned]:
+        messages: dict[str, Planned] = {}
+        who = self._identity
+        for effect in turn.effects:
+            if isinstance(effect, CancelChild):
+                messages[effect.child_id] = WriteState(put(effect.child_id, who.workspace_id, CANCEL, "", None, FROM_PARENT))
+        if turn.end is not None and who.is_child and who.parent_id is not None:
+            news = news_of(self._turns.kernel.changes, turn.end.status, turn.end.result)
+            key = f"{workflow.time_ns():020d}.{workflow.uuid4()}"
+            messages[who.parent_id] = WriteState(put(who.parent_id, who.workspace_id, CHILD, who.execution_id, news, key))
+        return messages
+
+    # Effects.
+
+    async def _carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case RunStep() | StartChild():
+                    self._waiting[effect.token_id] = effect
+                case Abandon(token_id=token_id):
+                    self._abandon(token_id)
+                case Note():
+                    if not workflow.unsafe.is_replaying():
+                        log_note(self._given.execution_id, effect)
+                case CancelChild() | End():
+                    pass
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        while self._waiting and len(self._attempts) < _MOST_AT_ONCE:
+            if self._asked_bytes > _MOST_ASKED_BYTES:
+                asyncio.create_task(self._start_in_next_task())  # noqa: RUF006 - Temporal's loop keeps its tasks
+                return
+            self._start(self._waiting.pop(next(iter(self._waiting))))
+
+    async def _start_in_next_task(self) -> None:
+        await workflow.sleep(0.001)
+        self._asked_bytes = 0
+        self._start_waiting()
+
+    def _start(self, asked: RunStep | StartChild) -> None:
+        found = self._attempts.get(asked.token_id)
+        if found is not None and (found.key, found.number) == (asked.key, asked.attempt):
+            return
+        self._abandon(asked.token_id)
+        self._missing.discard(asked.token_id)
+        making = self._make(asked) if isinstance(asked, RunStep) else self._start_child(asked)
+        self._attempts[asked.token_id] = _Attempt(asked.key, asked.attempt, asyncio.create_task(making))
+
+    def _abandon(self, token_id: str) -> None:
+        self._waiting.pop(token_id, None)
+        self._missing.discard(token_id)
+        found = self._attempts.pop(token_id, None)
+        if found is not None:
+            found.task.cancel()
+
+    def _stop(self) -> None:
+        for token_id in list(self._attempts):
+            self._abandon(token_id)
+        if self._alarm is not None:
+            self._alarm[1].cancel()
+
+    def _ended(self, asked: RunStep | StartChild, done: EffectDone) -> None:
+        """Give the end of an attempt to the kernel, unless it was abandoned."""
+        found = self._attempts.get(asked.token_id)
+        if found is None or (found.key, found.number) != (asked.key, asked.attempt):
+            return
+        del self._attempts[asked.token_id]
+        self._turns.add(done)
+        self._start_waiting()
+
+    async def _make(self, asked: RunStep) -> None:
+        count = decode(self._state.sections["step_count"].get(ONLY, b"0")) + len(self._attempts) - 1
+        name = asked.uses or f"script:{asked.language}"
+        try:
+            request = sealed(StepRequest(asked, self._identity, self._spent, count), f"what step {asked.key!r} is given")
+        except LimitExceeded as error:
+            self._ended(asked, EffectDone(_failure(asked, error_value(error), error_names(error), is_final=True)))
+            return
+        self._asked_bytes += len(request.payload.data)
+        try:
+            given = await workflow.execute_activity(
+                name,
+                request,
+                task_queue=step_queue(asked.place, workflow.info().task_queue),
+                result_type=RawValue,
+                start_to_close_timeout=_LONGEST,
+                heartbeat_timeout=self._heartbeat,
+                retry_policy=_REMOTE,
+                summary=asked.key,
+            )
+            answer = read(given, StepAnswer)
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                return
+            answer = _answer_in(error)
+        done = answer.done(asked)
+        if answer.spent:
+            self._spent += answer.spent
+            done = done._replace(spending=[SetVariable(SPENT, msgspec.Raw(canonical(self._spent)))])
+        if not answer.is_completed and answer.error is None:
+            self._missing.add(asked.token_id)
+        self._ended(asked, done)
+
+    async def _start_child(self, asked: StartChild) -> None:
+        seed = seed_of(asked.rule, self._state)
+        try:
+            request = sealed(
+                ChildRequest(asked, self._identity, seed.context, seed.variables, seed.metadata),
+                f"what child {asked.child_id!r} is given",
+            )
+        except LimitExceeded as error:
+            self._ended(asked, EffectDone(_failure(asked, error_value(error), error_names(error), is_final=True)))
+            return
+        given = await workflow.execute_activity(
+            Activity.START_CHILD,
+            request,
+            result_type=RawValue,
+            start_to_close_timeout=timedelta(seconds=60),
+            retry_policy=_REMOTE,
+            summary=asked.key,
+        )
+        answer = read(given, ChildAnswer)
+        if answer.error is not None:
+            self._ended(asked, EffectDone(_failure(asked, answer.error, answer.names, is_final=True)))
+        elif answer.news is not None and not asked.is_detached:
+            self._ended(asked, EffectDone(ChildEnded("", asked.child_id, answer.news)))
+        else:
+            self._ended(asked, EffectDone(ChildStarted(asked.token_id, asked.key)))
+
+
+class _FunctionRun(_Local):
+    """Runs a function in activities: one for each stretch between its waits. Its record says where it goes on."""
+
+    async def work(self) -> dict[str, Any]:
+        origin = self._given.origin
+        while True:
+            self._outside.take_look()
+            await self._leave_sent()
+            running = workflow.start_activity(
+                Activity.RUN_FUNCTION,
+                sealed(FunctionRequest(self._given.execution_id, self._given.workspace_id, origin), "the input of the run"),
+                result_type=RawValue,
+                start_to_close_timeout=_LONGEST,
+                heartbeat_timeout=self._heartbeat,
+                retry_policy=_REMOTE,
+                summary=self._given.workflow,
+            )
+            while not running.done():
+                await workflow.wait_condition(lambda: running.done() or self._outside.has_sent)  # noqa: B023 - awaited here
+                await self._leave_sent()
+            answer = read(await running, FunctionAnswer)
+            origin = None
+            if answer.is_over:
+                return answer.told
+            await self._wait(answer.wake_ms)
+
+    async def _wait(self, wake_ms: int | None) -> None:
+        left = None if wake_ms is None else max(wake_ms - workflow.time_ns() // 1_000_000, 0) / 1000 + 0.001
+        with suppress(TimeoutError):
+            await workflow.wait_condition(lambda: self._outside.has_news, timeout=left)
+
+
+def _failure(asked: RunStep | StartChild, error: dict[str, Any], names: Sequence[str], *, is_final: bool) -> AttemptFailed:
+    return AttemptFailed(asked.token_id, asked.key, error, tuple(names), is_final=is_final, attempt=asked.attempt)
+
+
+def _answer_in(error: ActivityError) -> StepAnswer:
+    """Return how an attempt failed: what the worker told, or why there is no word of it."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.details:
+        return msgspec.convert(cause.details[0], StepAnswer)
+    told = {"kind": type(cause or error).__name__, "message": str(cause or error), "code": None, "is_retryable": True}
+    return StepAnswer(error=told, names=[str(told["kind"])])
+
+
+def _outside_key(number: int) -> str:
+    """Return the key of a message that came by Temporal's tools: in the order of its coming, and never twice."""
+    return f"{workflow.time_ns():020d}.{workflow.info().run_id}.{number}"
+
+
+def _value_of(args: Sequence[RawValue]) -> Value:
+    if not args:
+        return None
+    try:
+        return decode(args[0].payload.data)
+    except (ValueError, StepwellError):
+        return args[0].payload.data.decode(errors="replace")

@@ -1,0 +1,133 @@
+"""Real Temporal servers for tests: on loopback and free ports, in memory unless a file is named, ended by their pid.
+
+Whatever happens to the test process, a keeper beside it sees its end, and ends the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+__all__ = ["TemporalServer", "temporal_server"]
+
+_START_SECONDS = 60.0
+
+# Reads its input to the end, which comes when the test process closes it or dies, then ends the server.
+_KEEPER = """
+import os, signal, sys
+pid = 0
+for line in sys.stdin:
+    pid = int(line)
+if pid:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        pass
+"""
+
+
+class TemporalServer:
+    """A development server. With a file it can be killed and started again on the same port and data."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
+        self._ports = _free_ports(3)
+
+    @property
+    def address(self) -> str:
+        """Host and port for clients."""
+        return f"127.0.0.1:{self._ports[0]}"
+
+    def start(self) -> TemporalServer:
+        """Start the server, and wait until it answers."""
+        self._keeper = subprocess.Popen([sys.executable, "-I", "-S", "-c", _KEEPER], stdin=subprocess.PIPE)
+        self.launch()
+        return self
+
+    def launch(self) -> None:
+        """Start the server on its ports and data."""
+        port, http, metrics = map(str, self._ports)
+        words = ["--ip", "127.0.0.1", "--port", port, "--http-port", http, "--metrics-port", metrics, "--log-level", "error"]
+        if self._file is not None:
+            words += ["--db-filename", str(self._file)]
+        program = str(Path(sys.executable).parent / "temporal")
+        command = [program, "server", "start-dev", "--headless", *words]
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, start_new_session=True)
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.write(f"{self._process.pid}\n".encode())
+        self._keeper.stdin.flush()
+        self._wait_until_ready()
+
+    def _wait_until_ready(self) -> None:
+        from temporalio.client import Client
+
+        async def is_ready() -> bool:
+            client = await Client.connect(self.address)
+            return await client.service_client.check_health()
+
+        assert self._process is not None
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                if asyncio.run(is_ready()):
+                    return
+            except RuntimeError:
+                pass
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self._log.seek(0)
+                raise RuntimeError(f"the Temporal server did not start:\n{self._log.read()[-2000:].decode(errors='replace')}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End the server at once."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """End the server, and leave nothing."""
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+        if self._keeper.stdin is not None:
+            self._keeper.stdin.close()
+        self._keeper.wait()
+        self._log.close()
+
+    def __enter__(self) -> TemporalServer:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+@pytest.fixture(scope="session")
+def temporal_server() -> Iterator[TemporalServer]:
+    """One server in memory for all tests of this process."""
+    with TemporalServer() as server:
+        yield server

@@ -1,0 +1,226 @@
+"""The same workflows on Stepwell's own worker and on Temporal: same results, step records, variables and valid receipts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.temporal_server import TemporalServer
+
+import stepwell
+from stepwell import ExecutionFailed, Governance, Retry, Scope, Stepwell, StepwellError, TemporalWorker, step, workflow
+from stepwell.flow import (
+    Definition,
+    call,
+    choice,
+    define,
+    each,
+    graph,
+    loop,
+    otherwise,
+    parallel,
+    scope,
+    sequence,
+    set_variables,
+    signal,
+    subworkflow,
+    throw,
+    wait,
+    when,
+)
+
+ONCE = Retry(attempts=3, first_seconds=0.05, jitter=0)
+
+
+@step
+def double(x: int) -> int:
+    return 2 * x
+
+
+@step
+async def add(x: int, y: int) -> int:
+    return x + y
+
+
+@step(retry=ONCE)
+def flaky(name: str) -> str:
+    attempt = stepwell.current().attempt
+    if attempt < 3:
+        raise ValueError(f"not at attempt {attempt}")
+    return f"{name} at attempt {attempt}"
+
+
+@step(retry=Retry(attempts=1))
+async def bad(message: str) -> None:
+    raise ValueError(message)
+
+
+@step
+def note(text: str) -> str:
+    state = stepwell.current().state(Scope.custom("notes"))
+    state.set(text, True)
+    return text
+
+
+@step
+def costly(amount: float) -> float:
+    stepwell.current().spend(amount)
+    return amount
+
+
+@step
+def large(size: int) -> str:
+    return "x" * size
+
+
+CHILD = define("child", call("double", {"x": "{{ trigger.input }}"}, name="d"), output="{{ steps.d.output }}")
+
+DEFINITIONS: dict[str, Definition] = {
+    "one step": define("one", call("double", {"x": "{{ trigger.input }}"}, name="d"), output="{{ steps.d.output }}"),
+    "ten steps": define("ten", *(call("double", {"x": n}, name=f"s{n}") for n in range(10)), output="{{ steps.s9.output }}"),
+    "parallel": define("parallel_all", parallel(a=call("double", {"x": 1}), b=call("add", {"x": 1, "y": 2})), output="done"),
+    "first of two": define("first", parallel(a=wait("1h"), b=call("double", {"x": 4}), join="first")),
+    "choice": define(
+        "choices",
+        choice(when("trigger.input > 5", call("double", {"x": 1}, name="big")), otherwise(call("double", {"x": 2}, name="small"))),
+    ),
+    "loop": define(
+        "loops",
+        set_variables(n=0),
+        loop(sequence(call("add", {"x": "{{ variables.n }}", "y": 1}, name="a"), set_variables(n="{{ steps.a.output }}")), count=4),
+        output="{{ variables.n }}",
+    ),
+    "each": define(
+        "eachs",
+        each(call("double", {"x": "{{ item }}"}, name="d"), items=[1, 2, 3, 4], concurrency=2, name="e"),
+        output="{{ steps.e.output }}",
+    ),
+    "graph": define(
+        "graphs",
+        graph(
+            {"a": call("double", {"x": 1}), "b": call("double", {"x": 2}), "c": call("double", {"x": 3})}, [("a", "c"), ("b", "c")]
+        ),
+    ),
+    "retry": define("retries", call("flaky", {"name": "f"}, name="f"), output="{{ steps.f.output }}"),
+    "failure": define("failures", call("bad", {"message": "no"}, name="b")),
+    "failure passed over": define("passed", call("bad", {"message": "no"}, name="b", on_error="continue"), output="on"),
+    "compensation": define(
+        "sagas",
+        scope(
+            sequence(call("double", {"x": 1}, name="a", compensate=call("double", {"x": 5}, name="undo")), throw("no")), name="s"
+        ),
+    ),
+    "timer": define("timers", wait("0.2s"), output="woken"),
+    "scoped state": define("states", call("note", {"text": "hello"}), output="{{ state.custom.notes.hello }}"),
+    "subworkflow": define("parents", subworkflow("child", 21, name="c"), output="{{ steps.c.output }}"),
+    "large output": define("larges", call("large", {"size": 200_000}, name="l"), output="kept"),
+    "output over the limit": define("over", call("large", {"size": 400_000}, name="l", retry=Retry(attempts=1))),
+    "long loop": define(
+        "longs", set_variables(n=0), loop(set_variables(n="{{ variables.n + 1 }}"), count=1500), output="{{ variables.n }}"
+    ),
+    "spending": define("spends", sequence(call("costly", {"amount": 1.5}), call("costly", {"amount": 2})), output="spent"),
+}
+
+
+@workflow
+async def async_function(n: int) -> int:
+    first = await add(n, n)
+    await stepwell.sleep(0.3)
+    others = await stepwell.map(double, [1, 2, 3], concurrency=2)
+    stepwell.current().variables["first"] = first
+    return await add(first, sum(others))
+
+
+@workflow
+def plain_function(n: int) -> int:
+    first = double(n)
+    stepwell.sleep(0.3)
+    stepwell.current().variables["first"] = first
+    return first + 1
+
+
+@workflow
+async def failing_function(n: int) -> None:
+    await add(n, n)
+    await bad("no")
+
+
+@workflow
+async def parent_function(n: int) -> int:
+    return await async_function(n) + 1
+
+
+FUNCTIONS = [async_function, plain_function, failing_function, parent_function]
+
+
+def ran(well: Stepwell, what: Any, **options: Any) -> dict[str, Any]:
+    """All that is comparable of a run."""
+    run = well.start(what, 7, **options)
+    try:
+        result: Any = run.result(timeout=30)
+    except (ExecutionFailed, StepwellError) as error:
+        result = type(error).__name__, str(error).replace(run.execution_id, "ID")
+    state = well.load(run.execution_id)
+    verification = well.verify(run.execution_id)
+    assert verification.ok, verification.problems
+    steps = {key: (str(each.status), each.output) for key, each in sorted(state.steps.items())}
+    return {
+        "result": result,
+        "status": str(state.status),
+        "steps": eval_free(steps, run.execution_id),
+        "variables": state.variables,
+        "loops": {key: (each.current_index, each.total_items) for key, each in state.loops.items()},
+        "count": state.step_count,
+        "tokens": list(state.tokens),
+        "scopes": list(state.scopes),
+    }
+
+
+def eval_free(value: Any, execution_id: str) -> str:
+    """The value as text without the id of its execution."""
+    return repr(value).replace(execution_id, "ID")
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory, temporal_server: TemporalServer) -> Any:
+    """A well whose runs are made by either engine, and the workers of both."""
+    folder: Path = tmp_path_factory.mktemp("both")
+    url = f"sqlite:///{folder}/well.db"
+    return url, temporal_server.address
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_definition_comes_to_the_same_on_both_engines(name: str, url: str, temporal_server: TemporalServer) -> None:
+    definition = DEFINITIONS[name]
+    with Stepwell(url, lease_seconds=2) as well, TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
+        well.definitions.put(CHILD)
+        local = ran(well, definition)
+        assert ran(well, definition, engine="temporal") == local
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.name)
+def test_function_comes_to_the_same_on_both_engines(function: Any, url: str, temporal_server: TemporalServer) -> None:
+    with Stepwell(url, lease_seconds=2) as well, TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
+        local = ran(well, function)
+        assert ran(well, function, engine="temporal") == local
+
+
+def test_governance_is_kept_on_temporal(url: str, temporal_server: TemporalServer) -> None:
+    definition = define("governed", sequence(call("costly", {"amount": 3}), call("costly", {"amount": 3})))
+    with Stepwell(url) as well, TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
+        rules = Governance(cost=2)
+        local = ran(well, definition, governance=rules)
+        assert "GovernanceViolated" in str(local["result"])
+        assert ran(well, definition, governance=rules, engine="temporal") == local
+
+
+def test_signal_reaches_a_run_on_temporal_before_and_during_its_wait(url: str, temporal_server: TemporalServer) -> None:
+    definition = define(
+        "signals", signal("a", name="a"), signal("b", name="b"), output=["{{ steps.a.output }}", "{{ steps.b.output }}"]
+    )
+    with Stepwell(url) as well, TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
+        run = well.start(definition, engine="temporal")
+        run.signal("b", 2)
+        run.signal("a", 1)
+        assert run.result(timeout=20) == [1, 2]

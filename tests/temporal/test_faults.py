@@ -1,0 +1,235 @@
+"""Workers, servers and workflows that are killed: nothing is lost, nothing runs twice that is recorded, and all receipts verify."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowExecutionStatus
+from tests.support.temporal_server import TemporalServer
+from tests.temporal.processes import WorkerProcess
+from tests.temporal.program import DEFINITION, effect, work
+
+from stepwell import EngineUnavailable, ExecutionFailed, Retry, Stepwell, TemporalWorker, step
+from stepwell.flow import call, define, scope, sequence, signal
+
+__all__ = ["effect", "work"]
+
+HELD = define("held", call("effect", {"name": "x"}, name="x"), signal("go", name="go"), output="{{ steps.go.output }}")
+
+
+def until(is_true: Callable[[], Any], seconds: float = 20) -> Any:
+    """Wait for something to become true; return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := is_true()):
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)
+    return found
+
+
+def effects(folder: Path) -> Counter[str]:
+    file = folder / "effects"
+    return Counter(file.read_text().splitlines()) if file.exists() else Counter()
+
+
+def asked(server: TemporalServer, call: Callable[[Client], Any]) -> Any:
+    """Ask the server, as Temporal's own tools do."""
+
+    async def ask() -> Any:
+        return await call(await Client.connect(server.address))
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["in a", "in b", "in d", *(f"commit.persisted:{hit}" for hit in (1, 2, 3, 4)), "commit.validated:2", "commit.applied:3"],
+)
+def test_killed_worker_leaves_a_run_that_another_one_ends(
+    where: str, url: str, tmp_path: Path, temporal_server: TemporalServer
+) -> None:
+    (tmp_path / "die").write_text(where)
+    with Stepwell(url, worker=False) as well, WorkerProcess(url, temporal_server.address, tmp_path) as first:
+        run = well.start(DEFINITION, engine="temporal")
+        run.signal("go", "went")
+        assert first.wait() == -9, first.output()
+        with WorkerProcess(url, temporal_server.address, tmp_path):
+            assert run.result(timeout=60) == "went"
+        done = effects(tmp_path)
+        assert set(done) == {"a 1", "b 1", "c 1", "d 1"}  # the kernel's attempt is still the first
+        assert sum(done.values()) <= 6  # what was under way may be done again
+        state = well.load(run.execution_id)
+        assert (state.variables, state.step_count) == ({"n": 2}, 6)
+        assert well.verify(run.execution_id).ok
+
+
+def test_killed_worker_leaves_a_function_that_another_one_ends(url: str, tmp_path: Path, temporal_server: TemporalServer) -> None:
+    (tmp_path / "die").write_text("in b")
+    with Stepwell(url, worker=False) as well, WorkerProcess(url, temporal_server.address, tmp_path) as first:
+        run = well.start(work, 1, engine="temporal")
+        assert first.wait() == -9, first.output()
+        with WorkerProcess(url, temporal_server.address, tmp_path):
+            assert run.result(timeout=60) == "b"
+        assert effects(tmp_path)["a 1"] == 1
+        assert well.verify(run.execution_id).ok
+
+
+def test_uncached_workflows_end_under_signals(url: str, tmp_path: Path, temporal_server: TemporalServer) -> None:
+    steps = (call("effect", {"name": f"s{n}"}, name=f"s{n}") for n in range(3))
+    definition = define("uncached", *steps, signal("go", name="go"), output="{{ steps.go.output }}")
+    with (
+        Stepwell(url, worker=False) as well,
+        TemporalWorker(url, address=temporal_server.address, max_cached_workflows=0, grace_seconds=1),
+    ):
+        runs = [well.start(definition, engine="temporal") for _ in range(2)]
+        for run in runs:
+            run.signal("other", 1)
+            run.signal("go", 2)
+        for run in runs:
+            assert run.result(timeout=60) == 2
+            assert well.verify(run.execution_id).ok
+            assert well.load(run.execution_id).step_count == 3
+
+
+def test_restarted_server_goes_on_with_what_it_had(url: str, tmp_path: Path) -> None:
+    with (
+        TemporalServer(tmp_path / "temporal.db") as server,
+        Stepwell(url, worker=False) as well,
+        TemporalWorker(url, address=server.address, grace_seconds=1),
+    ):
+        run = well.start(HELD, engine="temporal")
+        until(lambda: "x" in well.load(run.execution_id).steps)
+        server.kill()
+        run.signal("go", "on")
+        later = well.start(HELD, engine="temporal")
+        later.signal("go", "later")
+        server.launch()
+        assert run.result(timeout=60) == "on"
+        assert later.result(timeout=60) == "later"
+
+
+def test_items_wait_without_an_attempt_while_the_server_is_away(url: str, tmp_path: Path) -> None:
+    with (
+        TemporalServer(tmp_path / "temporal.db") as server,
+        Stepwell(url, worker=False) as well,
+        TemporalWorker(url, address=server.address, grace_seconds=1, lease_seconds=5),
+    ):
+        server.kill()
+        items = [well.enqueue(HELD, engine="temporal") for _ in range(3)]
+        began = time.monotonic()
+        until(lambda: any(each.claimed_at is not None for each in well.queue.list()))
+        until(lambda: all(str(each.status) == "PENDING" for each in well.queue.list()), 10)
+        assert time.monotonic() - began < 8
+        server.launch()
+        for item in items:
+            run = well.run(until(lambda item=item: item.execution_id))
+            until(lambda run=run: _exists(well, run.execution_id), 40)
+            run.signal("go", "on")
+            assert item.result(timeout=60) == "on"
+        assert {each.attempts for each in well.queue.list()} == {1}
+
+
+def _exists(well: Stepwell, execution_id: str) -> bool:
+    return any(each.execution_id == execution_id for each in well.executions.list())
+
+
+def test_terminated_workflow_fails_its_run_which_can_be_retried(
+    well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer
+) -> None:
+    run = well.start(HELD, engine="temporal")
+    until(lambda: "x" in well.load(run.execution_id).steps)
+    handle = f"execution-{run.execution_id}"
+    asked(temporal_server, lambda client: client.get_workflow_handle(handle).terminate("by hand"))
+    with pytest.raises(ExecutionFailed, match="TERMINATED"):
+        run.result(timeout=30)
+    run.retry()
+    run.signal("go", "again")
+    assert run.result(timeout=30) == "again"
+    assert well.verify(run.execution_id).ok
+
+
+def test_run_that_lives_is_never_ended_by_the_sweep(well: Stepwell, worker: TemporalWorker) -> None:
+    run = well.start(HELD, engine="temporal")
+    until(lambda: "x" in well.load(run.execution_id).steps)
+    time.sleep(3.5)  # three sweeps
+    assert str(run.status()) == "RUNNING"
+    run.signal("go", "on")
+    assert run.result(timeout=20) == "on"
+
+
+def test_cancel_with_temporals_tools_compensates(well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer) -> None:
+    body = sequence(
+        call("effect", {"name": "do"}, name="do", compensate=call("effect", {"name": "undo"}, name="undo")), signal("never")
+    )
+    run = well.start(define("cancelled", scope(body, name="s")), engine="temporal")
+    until(lambda: "do" in well.load(run.execution_id).steps)
+    handle = f"execution-{run.execution_id}"
+    asked(temporal_server, lambda client: client.get_workflow_handle(handle).cancel())
+    until(lambda: str(run.status()) == "CANCELLED")
+    assert "undo" in well.load(run.execution_id).steps
+    found = until(lambda: _closed(temporal_server, handle))
+    assert found is WorkflowExecutionStatus.CANCELED
+
+
+def _closed(server: TemporalServer, handle: str) -> Any:
+    status = asked(server, lambda client: client.get_workflow_handle(handle).describe()).status
+    return None if status is WorkflowExecutionStatus.RUNNING else status
+
+
+def test_cancel_of_a_run_on_temporal_ends_it(well: Stepwell, worker: TemporalWorker) -> None:
+    run = well.start(HELD, engine="temporal")
+    until(lambda: "x" in well.load(run.execution_id).steps)
+    run.cancel()
+    until(lambda: str(run.status()) == "CANCELLED")
+
+
+def test_signal_sent_with_temporals_tools_is_taken(well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer) -> None:
+    run = well.start(HELD, engine="temporal")
+    until(lambda: "x" in well.load(run.execution_id).steps)
+    handle = f"execution-{run.execution_id}"
+    asked(temporal_server, lambda client: client.get_workflow_handle(handle).signal("go", {"by": "hand"}))
+    assert run.result(timeout=20) == {"by": "hand"}
+
+
+def test_retry_of_a_failed_run_goes_on_under_another_workflow_id(
+    well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer
+) -> None:
+    definition = define(
+        "again", call("effect", {"name": "ok"}, name="ok"), call("unready", name="u"), output="{{ steps.u.output }}"
+    )
+    run = well.start(definition, engine="temporal")
+    with pytest.raises(ExecutionFailed):
+        run.result(timeout=20)
+    ready.append(True)
+    run.retry()
+    assert run.result(timeout=20) == "ready"
+
+
+ready: list[bool] = []
+
+
+@step(retry=Retry(attempts=1))
+def unready() -> str:
+    if not ready:
+        raise ValueError("not ready")
+    return "ready"
+
+
+def test_wrong_address_is_a_typed_error(url: str) -> None:
+    with pytest.raises(EngineUnavailable, match="no Temporal server answers"):
+        TemporalWorker(url, address="127.0.0.1:1")
+
+
+def test_missing_namespace_is_a_typed_error(url: str, temporal_server: TemporalServer) -> None:
+    with pytest.raises(EngineUnavailable, match="does not serve namespace 'nowhere'"):
+        TemporalWorker(url, address=temporal_server.address, namespace="nowhere")
+
+
+def test_tls_that_the_server_does_not_speak_is_a_typed_error(url: str, temporal_server: TemporalServer) -> None:
+    with pytest.raises(EngineUnavailable, match="TLS"):
+        TemporalWorker(url, address=temporal_server.address, tls=True)
