@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from stepwell.state.history import ExecutionSummary
     from stepwell.state.locks import HeldLock
     from stepwell.web.app import stepwell_app
+    from stepwell.web.client import Client, ClientRun
 
 __all__ = [
     "AccessToken",
@@ -103,6 +104,8 @@ __all__ = [
     "AttemptRecord",
     "CancelScope",
     "Change",
+    "Client",
+    "ClientRun",
     "CommitUnknown",
     "Conflict",
     "ConversationSummary",
@@ -292,6 +295,7 @@ _HOMES = {
     "state.data_store": ("DataStore",),
     "state.locks": ("HeldLock",),
     "web.app": ("stepwell_app",),
+    "web.client": ("Client", "ClientRun"),
 }
 _MODULES = ("clock", "errors", "flow", "testing")
 

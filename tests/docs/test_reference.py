@@ -27,10 +27,12 @@ from stepwell import (
     flow,
 )
 from stepwell.app.blocking import (
+    Access,
     CachedState,
     Conversations,
     ExecutionIndex,
     Lock,
+    Locks,
     Queue,
     QueueItem,
     Schedules,
@@ -101,6 +103,8 @@ def test_public_means_documented():
         (Queue, "queue.md"),
         (Workspaces, "queue.md"),
         (Schedules, "queue.md"),
+        (Access, "http.md"),
+        (Locks, "http.md"),
     ],
 )
 def test_every_public_method_is_on_its_page(kind: type, page: str):
@@ -129,6 +133,8 @@ def test_calls_on_the_pages_have_the_parameters_of_the_code():
         Queue,
         Workspaces,
         Schedules,
+        Access,
+        Locks,
     )
     for name, arguments in re.findall(r"`(\w+)\(([^`]*)\)`", _text(*(page.name for page in REFERENCE.glob("*.md")))):
         methods = [found for kind in kinds if inspect.isfunction(found := inspect.getattr_static(kind, name, None))]

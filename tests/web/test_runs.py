@@ -163,7 +163,7 @@ async def test_everything_about_a_run_can_be_read():
 async def test_a_run_is_cancelled_forked_and_retried():
     async with served() as api, api.client() as client:
         await client.put(f"{RUNS}/a", json={"workflow": "approve"})
-        fork = await client.post(f"{RUNS}/a/fork", json={"execution_id": "b"})
+        fork = await client.post(f"{RUNS}/a/fork", json={"new_id": "b"})
         assert (fork.status_code, fork.headers["location"]) == (201, "/api/v1/runs/b")
         assert (await client.post(f"{RUNS}/a/cancel")).status_code == 202
         assert (await ended(client, "a"))["status"] == "CANCELLED"

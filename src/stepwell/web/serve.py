@@ -14,7 +14,7 @@ from stepwell.model.access import Identity, Role
 from stepwell.web.app import stepwell_app
 from stepwell.web.settings import HttpLimits
 
-__all__ = ["LOOPBACK", "HttpServer", "serve"]
+__all__ = ["LOOPBACK", "HttpServer", "PatientProtocol", "serve"]
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _HEADER_SECONDS = 10.0
@@ -22,7 +22,7 @@ _HEADER_SECONDS = 10.0
 _MOST_CONNECTIONS = 5_000
 
 
-class _PatientProtocol(H11Protocol):
+class PatientProtocol(H11Protocol):
     """HTTP/1.1 that closes a connection whose request head does not arrive in time; uvicorn itself waits for ever."""
 
     _deadline: asyncio.TimerHandle | None = None
@@ -114,7 +114,7 @@ def serve(
         app,
         host=host,
         port=port,
-        http=_PatientProtocol,
+        http=PatientProtocol,
         ws="none",
         lifespan="on",
         log_config=None,

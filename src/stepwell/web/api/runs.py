@@ -131,7 +131,7 @@ class SendSignal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class ForkRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """From where to fork a run."""
 
-    execution_id: Name | None = None
+    new_id: Name | None = None
     """The id of the fork; null: one is made."""
     at: Revision | None = None
     """The revision to copy; null: the newest."""
@@ -437,7 +437,7 @@ async def signal_run(call: Call) -> Reply:
 async def fork_run(call: Call) -> Reply:
     """Start a run from the state of another."""
     summary = await owned_run(call)
-    fork_id = call.body.execution_id or new_id()
+    fork_id = call.body.new_id or new_id()
     await call.well.fork(summary.execution_id, fork_id, at=call.body.at)
     view = StartedRun(execution_id=fork_id, workspace_id=call.workspace, workflow_id=summary.workflow_id)
     return Reply(view, 201, {"Location": location_of(call, fork_id)})

@@ -1,0 +1,864 @@
+"""The operations of the HTTP API for Python, one method for each route."""
+
+# Generated from the route table by `python -m tools.generate_client`. Do not edit: change the route and generate again.
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+from urllib.parse import quote
+
+from msgspec import UNSET, UnsetType
+
+from stepwell.model.access import AccessToken, Role
+from stepwell.model.execution_state import Change
+from stepwell.model.queue_item import QueueSettings, Tier, Workspace
+from stepwell.model.receipt_chain import Verification
+from stepwell.model.trace import Trace
+from stepwell.queue.diagnosis import WaitingReason
+from stepwell.queue.item import ItemSummary
+from stepwell.queue.schedule import ScheduleSummary
+from stepwell.queue.statistics import Demand, LaneStats
+from stepwell.queue.worker_presence import WorkerPresence
+from stepwell.runtime.definitions import DefinitionSummary
+from stepwell.runtime.progress import Progress
+from stepwell.runtime.step_history import StepRecord
+from stepwell.state.conversations import ConversationSummary, Turn
+from stepwell.state.history import ExecutionSummary
+from stepwell.state.remote_locks import RemoteHold
+from stepwell.state.request_log import AuditEntry
+from stepwell.web.api.definitions import DefinitionView
+from stepwell.web.api.queue import EnqueuedItem
+from stepwell.web.api.runs import Accepted, ReceiptView, RunState, RunView, StartedRun
+from stepwell.web.api.server import Caller
+from stepwell.web.api.state import ConversationView, EntryView, ScopeView, Sum
+from stepwell.web.api.workspaces import CreatedToken
+from stepwell.web.problem import ProblemKind
+from stepwell.web.route import Page
+
+__all__ = ["Operations"]
+
+
+class Operations:
+    """Calls of the HTTP API, named by their ``operationId``.
+
+    Every call raises the error of its problem: the class that has the code, such as ``NotFound``, or ``RequestFailed``. An
+    ``idempotency_key`` makes a retry safe. With a token for all of the store, ``workspace`` chooses the workspace.
+    """
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        replies: dict[int, Any],
+        query: dict[str, Any],
+        body: dict[str, Any] | None,
+        headers: dict[str, str | None],
+    ) -> Any:
+        raise NotImplementedError
+
+    def get_openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document of this API."""
+        return self._call("GET", "/openapi.json", {200: dict[str, Any]}, {}, None, {})
+
+    def get_caller(self, *, workspace: str | None = None) -> Caller:
+        """Return who the token stands for."""
+        return self._call("GET", "/whoami", {200: Caller}, {"workspace": workspace}, None, {})
+
+    def list_problems(self) -> Page[ProblemKind]:
+        """Return every kind of error."""
+        return self._call("GET", "/problems", {200: Page[ProblemKind]}, {}, None, {})
+
+    def get_problem(self, code: str) -> ProblemKind:
+        """Return one kind of error."""
+        return self._call("GET", f"/problems/{quote(code, safe='')}", {200: ProblemKind}, {}, None, {})
+
+    def list_runs(
+        self, *, filter: str = "", limit: int = 50, cursor: str | None = None, workspace: str | None = None
+    ) -> Page[ExecutionSummary]:
+        """Return a page of runs, newest first."""
+        return self._call(
+            "GET",
+            "/runs",
+            {200: Page[ExecutionSummary]},
+            {"filter": filter, "limit": limit, "cursor": cursor, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def start_run(
+        self,
+        *,
+        workflow: str,
+        input: Any | UnsetType = UNSET,
+        execution_id: str | None = None,
+        idempotency_key: str | None = None,
+        prefer: str | None = None,
+        workspace: str | None = None,
+    ) -> StartedRun | RunView:
+        """Start a run."""
+        return self._call(
+            "POST",
+            "/runs",
+            {202: StartedRun, 200: RunView},
+            {"workspace": workspace},
+            {"workflow": workflow, "input": input, "execution_id": execution_id},
+            {"Idempotency-Key": idempotency_key, "Prefer": prefer},
+        )
+
+    def get_run(self, execution_id: str, *, workspace: str | None = None) -> RunView:
+        """Return a run."""
+        return self._call("GET", f"/runs/{quote(execution_id, safe='')}", {200: RunView}, {"workspace": workspace}, None, {})
+
+    def put_run(
+        self,
+        execution_id: str,
+        *,
+        workflow: str,
+        input: Any | UnsetType = UNSET,
+        prefer: str | None = None,
+        workspace: str | None = None,
+    ) -> StartedRun | RunView:
+        """Start a run under an id of the caller's own."""
+        return self._call(
+            "PUT",
+            f"/runs/{quote(execution_id, safe='')}",
+            {202: StartedRun, 200: RunView},
+            {"workspace": workspace},
+            {"workflow": workflow, "input": input},
+            {"Prefer": prefer},
+        )
+
+    def delete_run(self, execution_id: str, *, if_match: str | None = None, workspace: str | None = None) -> None:
+        """Delete a run with its history."""
+        self._call(
+            "DELETE", f"/runs/{quote(execution_id, safe='')}", {204: None}, {"workspace": workspace}, None, {"If-Match": if_match}
+        )
+
+    def get_result(self, execution_id: str, *, wait: float = 0, workspace: str | None = None) -> RunView:
+        """Return a run when it has ended, or as it is after the wait."""
+        return self._call(
+            "GET",
+            f"/runs/{quote(execution_id, safe='')}/result",
+            {200: RunView, 202: RunView},
+            {"wait": wait, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def get_run_state(self, execution_id: str, *, at: int | None = None, workspace: str | None = None) -> RunState:
+        """Return the state of a run."""
+        return self._call(
+            "GET", f"/runs/{quote(execution_id, safe='')}/state", {200: RunState}, {"at": at, "workspace": workspace}, None, {}
+        )
+
+    def list_steps(self, execution_id: str, *, at: int | None = None, workspace: str | None = None) -> Page[StepRecord]:
+        """Return the steps of a run with their attempts."""
+        return self._call(
+            "GET",
+            f"/runs/{quote(execution_id, safe='')}/steps",
+            {200: Page[StepRecord]},
+            {"at": at, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def get_progress(self, execution_id: str, *, workspace: str | None = None) -> Progress:
+        """Return how far a run is."""
+        return self._call(
+            "GET", f"/runs/{quote(execution_id, safe='')}/progress", {200: Progress}, {"workspace": workspace}, None, {}
+        )
+
+    def get_trace(
+        self, execution_id: str, *, level: Literal["none", "min", "full"] = "full", workspace: str | None = None
+    ) -> Trace:
+        """Return what a run did, in order."""
+        return self._call(
+            "GET", f"/runs/{quote(execution_id, safe='')}/trace", {200: Trace}, {"level": level, "workspace": workspace}, None, {}
+        )
+
+    def get_drawing(self, execution_id: str, *, workspace: str | None = None) -> bytes:
+        """Return a picture of a run."""
+        return self._call("GET", f"/runs/{quote(execution_id, safe='')}/drawing", {}, {"workspace": workspace}, None, {})
+
+    def list_receipts(
+        self, execution_id: str, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None
+    ) -> Page[ReceiptView]:
+        """Return a page of receipts, in order."""
+        return self._call(
+            "GET",
+            f"/runs/{quote(execution_id, safe='')}/receipts",
+            {200: Page[ReceiptView]},
+            {"limit": limit, "cursor": cursor, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def get_proof(self, execution_id: str, *, workspace: str | None = None) -> bytes:
+        """Return the proof of a run, for ``stepwell.verify_proof``."""
+        return self._call("GET", f"/runs/{quote(execution_id, safe='')}/proof", {}, {"workspace": workspace}, None, {})
+
+    def verify_run(self, execution_id: str, *, workspace: str | None = None) -> Verification:
+        """Verify every receipt of a run."""
+        return self._call(
+            "GET", f"/runs/{quote(execution_id, safe='')}/verification", {200: Verification}, {"workspace": workspace}, None, {}
+        )
+
+    def diff_run(self, execution_id: str, *, a: int, b: int, workspace: str | None = None) -> Page[Change]:
+        """Return the changes between two revisions."""
+        return self._call(
+            "GET",
+            f"/runs/{quote(execution_id, safe='')}/diff",
+            {200: Page[Change]},
+            {"a": a, "b": b, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def cancel_run(self, execution_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Accepted:
+        """Request a run to end."""
+        return self._call(
+            "POST",
+            f"/runs/{quote(execution_id, safe='')}/cancel",
+            {202: Accepted},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def retry_run(self, execution_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Accepted:
+        """Continue a failed run at the step that failed."""
+        return self._call(
+            "POST",
+            f"/runs/{quote(execution_id, safe='')}/retry",
+            {202: Accepted},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def signal_run(
+        self, execution_id: str, *, name: str, value: Any = None, idempotency_key: str | None = None, workspace: str | None = None
+    ) -> Accepted:
+        """Send a signal to a run."""
+        return self._call(
+            "POST",
+            f"/runs/{quote(execution_id, safe='')}/signal",
+            {202: Accepted},
+            {"workspace": workspace},
+            {"name": name, "value": value},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def fork_run(
+        self,
+        execution_id: str,
+        *,
+        new_id: str | None = None,
+        at: int | None = None,
+        idempotency_key: str | None = None,
+        workspace: str | None = None,
+    ) -> StartedRun:
+        """Start a run from the state of another."""
+        return self._call(
+            "POST",
+            f"/runs/{quote(execution_id, safe='')}/fork",
+            {201: StartedRun},
+            {"workspace": workspace},
+            {"new_id": new_id, "at": at},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def list_items(
+        self, *, filter: str = "", limit: int = 50, cursor: str | None = None, workspace: str | None = None
+    ) -> Page[ItemSummary]:
+        """Return a page of items, newest first."""
+        return self._call(
+            "GET",
+            "/queue/items",
+            {200: Page[ItemSummary]},
+            {"filter": filter, "limit": limit, "cursor": cursor, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def enqueue_item(
+        self,
+        *,
+        workflow: str,
+        input: Any | UnsetType = UNSET,
+        queue: str = "default",
+        priority: int = 0,
+        key: str | None = None,
+        singleton: bool | str | None = None,
+        debounce_ms: int | None = None,
+        delay_ms: int | None = None,
+        run_at: datetime | None = None,
+        execution_id: str | None = None,
+        max_attempts: int = 3,
+        idempotency_key: str | None = None,
+        workspace: str | None = None,
+    ) -> EnqueuedItem:
+        """Request a run."""
+        return self._call(
+            "POST",
+            "/queue/items",
+            {202: EnqueuedItem},
+            {"workspace": workspace},
+            {
+                "workflow": workflow,
+                "input": input,
+                "queue": queue,
+                "priority": priority,
+                "key": key,
+                "singleton": singleton,
+                "debounce_ms": debounce_ms,
+                "delay_ms": delay_ms,
+                "run_at": run_at,
+                "execution_id": execution_id,
+                "max_attempts": max_attempts,
+            },
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def get_item(self, item_id: str, *, workspace: str | None = None) -> ItemSummary:
+        """Return an item."""
+        return self._call("GET", f"/queue/items/{quote(item_id, safe='')}", {200: ItemSummary}, {"workspace": workspace}, None, {})
+
+    def explain_item(self, item_id: str, *, workspace: str | None = None) -> WaitingReason:
+        """Return why an item waits."""
+        return self._call(
+            "GET", f"/queue/items/{quote(item_id, safe='')}/why", {200: WaitingReason}, {"workspace": workspace}, None, {}
+        )
+
+    def cancel_item(self, item_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> ItemSummary:
+        """Cancel an item."""
+        return self._call(
+            "POST",
+            f"/queue/items/{quote(item_id, safe='')}/cancel",
+            {202: ItemSummary},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def redrive_item(self, item_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> EnqueuedItem:
+        """Run a failed or cancelled item again."""
+        return self._call(
+            "POST",
+            f"/queue/items/{quote(item_id, safe='')}/redrive",
+            {202: EnqueuedItem},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def list_lanes(self, *, workspace: str | None = None) -> Page[LaneStats]:
+        """Return what waits and runs in each queue."""
+        return self._call("GET", "/queue/lanes", {200: Page[LaneStats]}, {"workspace": workspace}, None, {})
+
+    def get_demand(self, *, workspace: str | None = None) -> Demand:
+        """Return how much work there is."""
+        return self._call("GET", "/queue/demand", {200: Demand}, {"workspace": workspace}, None, {})
+
+    def list_workers(self, *, workspace: str | None = None) -> Page[WorkerPresence]:
+        """Return the workers."""
+        return self._call("GET", "/workers", {200: Page[WorkerPresence]}, {"workspace": workspace}, None, {})
+
+    def get_queue(self, queue: str, *, workspace: str | None = None) -> QueueSettings:
+        """Return the settings of a queue."""
+        return self._call("GET", f"/queues/{quote(queue, safe='')}", {200: QueueSettings}, {"workspace": workspace}, None, {})
+
+    def put_queue(
+        self,
+        queue: str,
+        *,
+        concurrency: int | UnsetType | None = UNSET,
+        rate_per_second: float | UnsetType | None = UNSET,
+        workspace: str | None = None,
+    ) -> QueueSettings:
+        """Set limits of a queue."""
+        return self._call(
+            "PUT",
+            f"/queues/{quote(queue, safe='')}",
+            {200: QueueSettings},
+            {"workspace": workspace},
+            {"concurrency": concurrency, "rate_per_second": rate_per_second},
+            {},
+        )
+
+    def pause_queue(self, queue: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> QueueSettings:
+        """Start no more items of a queue."""
+        return self._call(
+            "POST",
+            f"/queues/{quote(queue, safe='')}/pause",
+            {200: QueueSettings},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def resume_queue(self, queue: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> QueueSettings:
+        """Start items of a queue again."""
+        return self._call(
+            "POST",
+            f"/queues/{quote(queue, safe='')}/resume",
+            {200: QueueSettings},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def list_schedules(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[ScheduleSummary]:
+        """Return the schedules of the workspace."""
+        return self._call(
+            "GET", "/schedules", {200: Page[ScheduleSummary]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+        )
+
+    def get_schedule(self, name: str, *, workspace: str | None = None) -> ScheduleSummary:
+        """Return a schedule."""
+        return self._call("GET", f"/schedules/{quote(name, safe='')}", {200: ScheduleSummary}, {"workspace": workspace}, None, {})
+
+    def put_schedule(
+        self,
+        name: str,
+        *,
+        workflow: str,
+        input: Any | UnsetType = UNSET,
+        cron: str | None = None,
+        zone: str | None = None,
+        every_ms: int | None = None,
+        at: datetime | None = None,
+        catch_up: Literal["none", "last", "all"] = "none",
+        queue: str = "default",
+        priority: int = 0,
+        max_attempts: int = 3,
+        workspace: str | None = None,
+    ) -> ScheduleSummary:
+        """Create or replace a schedule."""
+        return self._call(
+            "PUT",
+            f"/schedules/{quote(name, safe='')}",
+            {200: ScheduleSummary},
+            {"workspace": workspace},
+            {
+                "workflow": workflow,
+                "input": input,
+                "cron": cron,
+                "zone": zone,
+                "every_ms": every_ms,
+                "at": at,
+                "catch_up": catch_up,
+                "queue": queue,
+                "priority": priority,
+                "max_attempts": max_attempts,
+            },
+            {},
+        )
+
+    def delete_schedule(self, name: str, *, workspace: str | None = None) -> None:
+        """Delete a schedule."""
+        self._call("DELETE", f"/schedules/{quote(name, safe='')}", {204: None}, {"workspace": workspace}, None, {})
+
+    def pause_schedule(self, name: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> ScheduleSummary:
+        """Fire no more ticks."""
+        return self._call(
+            "POST",
+            f"/schedules/{quote(name, safe='')}/pause",
+            {200: ScheduleSummary},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def resume_schedule(self, name: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> ScheduleSummary:
+        """Fire ticks again."""
+        return self._call(
+            "POST",
+            f"/schedules/{quote(name, safe='')}/resume",
+            {200: ScheduleSummary},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def run_schedule(self, name: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> EnqueuedItem:
+        """Enqueue one item now."""
+        return self._call(
+            "POST",
+            f"/schedules/{quote(name, safe='')}/run",
+            {202: EnqueuedItem},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def backfill_schedule(
+        self, name: str, *, start: datetime, end: datetime, idempotency_key: str | None = None, workspace: str | None = None
+    ) -> Page[EnqueuedItem]:
+        """Enqueue an item for every tick of a span."""
+        return self._call(
+            "POST",
+            f"/schedules/{quote(name, safe='')}/backfill",
+            {202: Page[EnqueuedItem]},
+            {"workspace": workspace},
+            {"start": start, "end": end},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def list_next_ticks(self, name: str, *, count: int = 5, workspace: str | None = None) -> Page[datetime]:
+        """Return the next moments at which a schedule fires."""
+        return self._call(
+            "GET",
+            f"/schedules/{quote(name, safe='')}/next",
+            {200: Page[datetime]},
+            {"count": count, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def list_definitions(
+        self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None
+    ) -> Page[DefinitionSummary]:
+        """Return the stored definitions."""
+        return self._call(
+            "GET",
+            "/definitions",
+            {200: Page[DefinitionSummary]},
+            {"limit": limit, "cursor": cursor, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def get_definition(self, name: str, *, version: int | None = None, workspace: str | None = None) -> DefinitionView:
+        """Return a definition."""
+        return self._call(
+            "GET",
+            f"/definitions/{quote(name, safe='')}",
+            {200: DefinitionView},
+            {"version": version, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def put_definition(self, name: str, *, document: dict[str, Any] | str, workspace: str | None = None) -> DefinitionView:
+        """Store a definition."""
+        return self._call(
+            "PUT",
+            f"/definitions/{quote(name, safe='')}",
+            {200: DefinitionView},
+            {"workspace": workspace},
+            {"document": document},
+            {},
+        )
+
+    def pause_definition(self, name: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> None:
+        """Let no version of a workflow be started."""
+        self._call(
+            "POST",
+            f"/definitions/{quote(name, safe='')}/pause",
+            {204: None},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def activate_definition(self, name: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> None:
+        """Let a workflow be started again."""
+        self._call(
+            "POST",
+            f"/definitions/{quote(name, safe='')}/activate",
+            {204: None},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def list_workspaces(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[Workspace]:
+        """Return the workspaces that the caller reaches."""
+        return self._call(
+            "GET", "/workspaces", {200: Page[Workspace]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+        )
+
+    def get_workspace(self, workspace_id: str, *, workspace: str | None = None) -> Workspace:
+        """Return a workspace."""
+        return self._call(
+            "GET", f"/workspaces/{quote(workspace_id, safe='')}", {200: Workspace}, {"workspace": workspace}, None, {}
+        )
+
+    def put_workspace(
+        self, workspace_id: str, *, tier: str | None = None, is_paused: bool | None = None, workspace: str | None = None
+    ) -> Workspace:
+        """Create or change a workspace."""
+        return self._call(
+            "PUT",
+            f"/workspaces/{quote(workspace_id, safe='')}",
+            {200: Workspace},
+            {"workspace": workspace},
+            {"tier": tier, "is_paused": is_paused},
+            {},
+        )
+
+    def pause_workspace(self, workspace_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Workspace:
+        """Start no more items of a workspace."""
+        return self._call(
+            "POST",
+            f"/workspaces/{quote(workspace_id, safe='')}/pause",
+            {200: Workspace},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def resume_workspace(self, workspace_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Workspace:
+        """Start items of a workspace again."""
+        return self._call(
+            "POST",
+            f"/workspaces/{quote(workspace_id, safe='')}/resume",
+            {200: Workspace},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def list_tiers(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[Tier]:
+        """Return the tiers."""
+        return self._call("GET", "/tiers", {200: Page[Tier]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {})
+
+    def put_tier(
+        self,
+        tier: str,
+        *,
+        concurrency: int | UnsetType | None = UNSET,
+        weight: float | UnsetType = UNSET,
+        rate_per_second: float | UnsetType | None = UNSET,
+        queue_depth: int | UnsetType | None = UNSET,
+        state_bytes: int | UnsetType | None = UNSET,
+        retention_seconds: float | UnsetType | None = UNSET,
+        workspace: str | None = None,
+    ) -> Tier:
+        """Create or change a tier."""
+        return self._call(
+            "PUT",
+            f"/tiers/{quote(tier, safe='')}",
+            {200: Tier},
+            {"workspace": workspace},
+            {
+                "concurrency": concurrency,
+                "weight": weight,
+                "rate_per_second": rate_per_second,
+                "queue_depth": queue_depth,
+                "state_bytes": state_bytes,
+                "retention_seconds": retention_seconds,
+            },
+            {},
+        )
+
+    def list_tokens(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[AccessToken]:
+        """Return the access tokens of the workspace."""
+        return self._call(
+            "GET", "/access_tokens", {200: Page[AccessToken]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+        )
+
+    def create_token(
+        self,
+        *,
+        name: str,
+        role: Role = Role.VIEWER,
+        ttl_ms: int | None = None,
+        idempotency_key: str | None = None,
+        workspace: str | None = None,
+    ) -> CreatedToken:
+        """Create an access token of the workspace."""
+        return self._call(
+            "POST",
+            "/access_tokens",
+            {201: CreatedToken},
+            {"workspace": workspace},
+            {"name": name, "role": role, "ttl_ms": ttl_ms},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def revoke_token(self, token_id: str, *, workspace: str | None = None) -> None:
+        """Revoke an access token of the workspace."""
+        self._call("DELETE", f"/access_tokens/{quote(token_id, safe='')}", {204: None}, {"workspace": workspace}, None, {})
+
+    def list_audit(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[AuditEntry]:
+        """Return a page of the audit, newest first."""
+        return self._call(
+            "GET", "/audit", {200: Page[AuditEntry]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+        )
+
+    def list_scopes(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[ScopeView]:
+        """Return the scopes of the workspace that hold something."""
+        return self._call(
+            "GET", "/state", {200: Page[ScopeView]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+        )
+
+    def list_keys(
+        self, scope: str, *, prefix: str = "", limit: int = 50, cursor: str | None = None, workspace: str | None = None
+    ) -> Page[str]:
+        """Return a page of keys, sorted."""
+        return self._call(
+            "GET",
+            f"/state/{quote(scope, safe='')}/keys",
+            {200: Page[str]},
+            {"prefix": prefix, "limit": limit, "cursor": cursor, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def get_entry(self, scope: str, key: str, *, workspace: str | None = None) -> EntryView:
+        """Return a key with its value."""
+        return self._call(
+            "GET",
+            f"/state/{quote(scope, safe='')}/keys/{quote(key, safe='')}",
+            {200: EntryView},
+            {"workspace": workspace},
+            None,
+            {},
+        )
+
+    def put_entry(
+        self,
+        scope: str,
+        key: str,
+        *,
+        value: Any,
+        ttl_ms: int | None = None,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+        workspace: str | None = None,
+    ) -> EntryView:
+        """Set a key."""
+        return self._call(
+            "PUT",
+            f"/state/{quote(scope, safe='')}/keys/{quote(key, safe='')}",
+            {200: EntryView},
+            {"workspace": workspace},
+            {"value": value, "ttl_ms": ttl_ms},
+            {"If-Match": if_match, "If-None-Match": if_none_match},
+        )
+
+    def delete_entry(self, scope: str, key: str, *, if_match: str | None = None, workspace: str | None = None) -> None:
+        """Delete a key."""
+        self._call(
+            "DELETE",
+            f"/state/{quote(scope, safe='')}/keys/{quote(key, safe='')}",
+            {204: None},
+            {"workspace": workspace},
+            None,
+            {"If-Match": if_match},
+        )
+
+    def increment_entry(
+        self, scope: str, key: str, *, by: int | float = 1, idempotency_key: str | None = None, workspace: str | None = None
+    ) -> Sum:
+        """Add to a number."""
+        return self._call(
+            "POST",
+            f"/state/{quote(scope, safe='')}/keys/{quote(key, safe='')}/increment",
+            {200: Sum},
+            {"workspace": workspace},
+            {"by": by},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def list_conversations(
+        self, *, user: str, limit: int = 50, cursor: str | None = None, workspace: str | None = None
+    ) -> Page[ConversationSummary]:
+        """Return a user's conversations."""
+        return self._call(
+            "GET",
+            "/conversations",
+            {200: Page[ConversationSummary]},
+            {"user": user, "limit": limit, "cursor": cursor, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def get_conversation(self, conversation_id: str, *, workspace: str | None = None) -> ConversationView:
+        """Return the state of a conversation."""
+        return self._call(
+            "GET", f"/conversations/{quote(conversation_id, safe='')}", {200: ConversationView}, {"workspace": workspace}, None, {}
+        )
+
+    def put_conversation(
+        self, conversation_id: str, *, state: dict[str, Any], user: str | None = None, workspace: str | None = None
+    ) -> ConversationView:
+        """Save the state of a conversation."""
+        return self._call(
+            "PUT",
+            f"/conversations/{quote(conversation_id, safe='')}",
+            {200: ConversationView},
+            {"workspace": workspace},
+            {"state": state, "user": user},
+            {},
+        )
+
+    def delete_conversation(self, conversation_id: str, *, workspace: str | None = None) -> None:
+        """Delete a conversation with its history."""
+        self._call("DELETE", f"/conversations/{quote(conversation_id, safe='')}", {204: None}, {"workspace": workspace}, None, {})
+
+    def list_turns(self, conversation_id: str, *, limit: int = 50, workspace: str | None = None) -> Page[Turn]:
+        """Return the last turns of a conversation, in order."""
+        return self._call(
+            "GET",
+            f"/conversations/{quote(conversation_id, safe='')}/turns",
+            {200: Page[Turn]},
+            {"limit": limit, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def acquire_lock(
+        self,
+        lock: str,
+        *,
+        ttl_ms: int = 30000,
+        holder: str | None = None,
+        idempotency_key: str | None = None,
+        workspace: str | None = None,
+    ) -> RemoteHold:
+        """Acquire a lock."""
+        return self._call(
+            "POST",
+            f"/locks/{quote(lock, safe='')}/acquire",
+            {200: RemoteHold},
+            {"workspace": workspace},
+            {"ttl_ms": ttl_ms, "holder": holder},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def renew_lock(
+        self,
+        lock: str,
+        *,
+        holder: str,
+        fence: int,
+        ttl_ms: int = 30000,
+        idempotency_key: str | None = None,
+        workspace: str | None = None,
+    ) -> RemoteHold:
+        """Hold a lock for longer."""
+        return self._call(
+            "POST",
+            f"/locks/{quote(lock, safe='')}/renew",
+            {200: RemoteHold},
+            {"workspace": workspace},
+            {"holder": holder, "fence": fence, "ttl_ms": ttl_ms},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def release_lock(
+        self, lock: str, *, holder: str, fence: int, idempotency_key: str | None = None, workspace: str | None = None
+    ) -> None:
+        """Release a lock."""
+        self._call(
+            "POST",
+            f"/locks/{quote(lock, safe='')}/release",
+            {204: None},
+            {"workspace": workspace},
+            {"holder": holder, "fence": fence},
+            {"Idempotency-Key": idempotency_key},
+        )
