@@ -332,3 +332,22 @@ def test_claimed_items_are_given_back_until_the_store_has_taken_each_once() -> N
     assert set(tries.values()) == {3}
     items = [bureau.store.item(item_id) for item_id in tries]
     assert {item.attempts for item in items if item is not None} == {0}
+
+
+@pytest.mark.parametrize("begun", ["waiting", "pending"])
+def test_run_that_cannot_be_resumed_without_its_store_is_handed_back(
+    well: Any, trouble: Trouble, tmp_path: Path, begun: str
+) -> None:
+    """It goes back as it was, WAITING or PENDING, and long before the lease of the session that could not begin ends."""
+    if begun == "waiting":
+        run = well.start(waiting, execution_id="w")
+        wait_until(lambda: run.status() == Status.WAITING and "w" not in well._host.worker._sessions)
+        trouble.be_away(3)
+        run.signal("go", "on")
+    else:
+        with Stepwell(f"sqlite:///{tmp_path}/well.db?synchronous=NORMAL", worker=False) as other:
+            trouble.be_away(3)
+            run = well.run(other.start(waiting, execution_id="w").execution_id)
+            run.signal("go", "on")
+    assert run.result(WAIT) == "on"
+    assert well.verify("w").ok

@@ -16,9 +16,11 @@ from stepwell.model.commit import Creation, Rest
 from stepwell.model.draft import Opening, Planned
 from stepwell.model.execution_state import ONLY, State
 from stepwell.model.ids import NewId
+from stepwell.model.mutation import SetStatus
 from stepwell.model.queue_item import ItemMark
 from stepwell.model.receipt import Receipt
-from stepwell.model.record import Metadata
+from stepwell.model.record import Metadata, decode_status
+from stepwell.model.status import Status
 from stepwell.pipeline.operations import AsyncDriver
 from stepwell.runtime.unwinding import Abandoned
 from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
@@ -270,9 +272,22 @@ class ExecutionWriter:
         if self._first is not None:
             receipt = await self._store_first(self._first, batch, rest, nudges)
         else:
+            if rest is not None and not rest.is_final:
+                batch = self._resting_batch(batch)
             receipt = await self._store_next(batch, rest, nudges, follows)
         self._receipt, self._has_left = receipt, rest is not None
         return receipt
+
+    def _resting_batch(self, batch: Sequence[Planned]) -> Sequence[Planned]:
+        """Return the batch of a hand-back, without the change to WAITING if the execution does not run.
+
+        A session that could not even begin, since its store was away, hands back an execution as it was: PENDING or WAITING.
+        """
+        statuses = [each for each in batch if isinstance(each, SetStatus)]
+        is_running = decode_status(self.state.sections["status"][ONLY]) is Status.RUNNING
+        if is_running or [each.status for each in statuses] != [Status.WAITING]:
+            return batch
+        return [each for each in batch if not isinstance(each, SetStatus)]
 
     async def _store_next(
         self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...], follows: int | None
