@@ -11,18 +11,19 @@ from tests.web.running import Running
 from tests.web.servers import approve, greet
 
 from stepwell.web.api.table import TABLE
+from stepwell.web.settings import HttpLimits
 
 __all__ = ["approve", "greet"]
 
 LEFT_OUT = {"follow_run", "follow_runs", "get_openapi"}
 """Streams do not end by themselves, and the tests of runs read them; the document is not among what it describes."""
-EXAMPLES = 6
+EXAMPLES = 4
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
     """A server with the workspace acme."""
-    with Running(worker=False) as running:
+    with Running(worker=False, limits=HttpLimits(wait_seconds=0.1)) as running:
         yield running
 
 
