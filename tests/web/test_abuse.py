@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import re
 import socket
 import time
 import zlib
@@ -12,6 +13,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.docs.pages import ROOT
 from tests.web.running import Running
 from tests.web.servers import LIMITS, approve, async_test, fail, greet, served
 
@@ -25,6 +28,17 @@ from stepwell.web.settings import HttpLimits
 __all__ = ["approve", "fail", "greet"]
 
 RUNS = "/api/v1/runs"
+GRAFANA, ALARMS = ROOT / "docs" / "grafana-dashboard.json", ROOT / "docs" / "how-to" / "metrics.md"
+COUNTED_LATER = {
+    "stepwell_runs_total",
+    "stepwell_queue_ready",
+    "stepwell_queue_oldest_ready_seconds",
+    "stepwell_queue_running",
+    "stepwell_queue_capacity",
+    "stepwell_queue_delayed",
+    "stepwell_queue_wait_seconds",
+}
+"""Metrics that have no sample in a store without work."""
 JSON = {"Content-Type": "application/json"}
 
 
@@ -198,10 +212,18 @@ async def test_a_store_that_is_away_is_told_without_a_trace():
 async def test_metrics_answer_this_machine_only():
     async with served(worker=False) as api, api.client() as client, api.client(None, address="127.0.0.1") as local:
         await client.get(RUNS)
+        await api.well.start(greet, workspace="acme")
         assert (await client.get("/metrics")).status_code == 404
         text = (await local.get("/metrics")).text
         assert 'stepwell_http_requests_total{route="list_runs",status="200"} 1.0' in text
-        assert "stepwell_queue" in text
+        assert "stepwell_queue_startable 0" in text
+        assert 'stepwell_up{part="write"} 1' in text
+        assert "stepwell_commits_total 1\n" in text
+        families = list(text_string_to_metric_families(text))
+        samples = {sample.name for family in families for sample in family.samples} | {family.name for family in families}
+        assert "stepwell_store_write_seconds_bucket" in samples
+        named = set(re.findall(r"\bstepwell_[a-z_]+", GRAFANA.read_text(encoding="utf-8") + ALARMS.read_text(encoding="utf-8")))
+        assert named - samples - COUNTED_LATER == set()
 
 
 class Never:

@@ -21,6 +21,7 @@ from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import AsyncDriver, Operation
 from stepwell.pipeline.store_clock import StoreClock
 from stepwell.pipeline.store_writer import StoreWriter
+from stepwell.pipeline.write_statistics import WriteStatistics
 from stepwell.queue.dispatcher import Dispatcher
 from stepwell.queue.local_engine import LocalEngine
 from stepwell.queue.operations import QueueOperations
@@ -104,6 +105,11 @@ class Parts:
         self.notifications.close()
         self.group.close()
         self.store.close()
+
+    @property
+    def write_statistics(self) -> WriteStatistics:
+        """What this process wrote."""
+        return self._writer.statistics
 
     def health(self) -> Operation[Health]:
         """Check the store, and the worker if there is one."""

@@ -10,6 +10,7 @@ from stepwell.errors import CommitUnknown, Corrupted, StoreForeign, StoreUnavail
 from stepwell.model.commit import Commit, CommitKind, Outcome, Unit
 from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.store_clock import StoreClock
+from stepwell.pipeline.write_statistics import WriteStatistics
 
 __all__ = ["StoreWriter"]
 
@@ -22,14 +23,18 @@ class StoreWriter:
 
     def __init__(self, store: Store, notifications: Notifications, clock: StoreClock) -> None:
         self._store, self._notifications, self._clock = store, notifications, clock
+        self.statistics = WriteStatistics()
+        """What was written since the store was opened."""
         self._damage: tuple[float, str] | None = None
         """When a write last met damage, by ``time.monotonic``, and what the store said."""
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         """Write a group as ``Store.write`` does."""
+        began = monotonic()
         try:
             outcomes = self._store.write(units)
         except BaseException as error:
+            self.statistics.add_failure()
             if isinstance(error, Corrupted | StoreForeign):
                 self._damage = monotonic(), str(error)
             if not isinstance(error, StoreUnavailable):
@@ -37,6 +42,7 @@ class StoreWriter:
                 # landed, nobody is notified: tasks that write whenever they are woken would wake each other for ever.
                 self._notifications.written(units, [CommitUnknown()] * len(units))
             raise
+        self.statistics.add(units, outcomes, monotonic() - began)
         # A single step has no topic, and most groups of a quiet process are that.
         if len(units) > 1 or type(unit := units[0]) is not Commit or unit.kind is not CommitKind.STEP:
             self._notifications.written(units, outcomes)

@@ -17,6 +17,7 @@ from stepwell.errors import StepwellError
 from stepwell.web.api.table import TABLE
 from stepwell.web.authentication import Identify, is_loopback
 from stepwell.web.dispatch import Dispatcher, problem_response
+from stepwell.web.metrics import store_metrics
 from stepwell.web.middleware import Envelope
 from stepwell.web.problem import HttpProblem
 from stepwell.web.server import Server
@@ -90,11 +91,13 @@ def _health_routes(server: Server) -> list[BaseRoute]:
         if not (server.is_admin_open or is_loopback(request)):
             raise HttpProblem("no_such_route")
         server.metrics.streams.set(server.hub.clients)
+        health = await server.well.health()
         try:
-            queue = await server.well.queue.metrics()
-        except StepwellError as error:
-            return problem_response(request, error)
-        return Response(queue + server.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+            queue, workers = await server.well.queue.metrics(), len(await server.well.queue.workers())
+        except StepwellError:  # the rest says that the store is away
+            queue, workers = "", 0
+        text = queue.rstrip() + "\n" + store_metrics(server.well.write_statistics, parts=health.parts, workers=workers)
+        return Response(text.lstrip() + server.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     pages: dict[str, Page] = {"/livez": livez, "/readyz": readyz, "/metrics": metrics}
     return [Route(path, page, methods=["GET"]) for path, page in pages.items()]

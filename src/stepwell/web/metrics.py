@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import inf
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-__all__ = ["ServerMetrics"]
+from stepwell.pipeline.write_statistics import BUCKETS, WriteStatistics
+
+__all__ = ["ServerMetrics", "store_metrics"]
 
 
 class ServerMetrics:
@@ -33,3 +38,36 @@ class ServerMetrics:
     def text(self) -> str:
         """Return the metrics in the text format of Prometheus."""
         return generate_latest(self._registry).decode()
+
+
+def store_metrics(written: WriteStatistics, *, parts: Mapping[str, str], workers: int) -> str:
+    """Return what this process wrote, and whether each part of the well works, in the text format of Prometheus.
+
+    - ``parts``: of the well's health, each ``ok`` or what is wrong.
+    - ``workers``: how many workers serve the queue.
+    """
+    lines = [
+        "# HELP stepwell_up Whether a part of the well works.",
+        "# TYPE stepwell_up gauge",
+        *(f'stepwell_up{{part="{name}"}} {int(state == "ok")}' for name, state in parts.items()),
+        "# HELP stepwell_workers Workers that serve the queue, in all processes.",
+        "# TYPE stepwell_workers gauge",
+        f"stepwell_workers {workers}",
+        "# HELP stepwell_commits_total Commits that this process wrote.",
+        "# TYPE stepwell_commits_total counter",
+        f"stepwell_commits_total {written.commits}",
+        "# HELP stepwell_runs_total Runs that reached a status by a commit of this process.",
+        "# TYPE stepwell_runs_total counter",
+        *(f'stepwell_runs_total{{status="{status}"}} {count}' for status, count in sorted(written.runs.items())),
+        "# HELP stepwell_store_write_failures_total Groups of writes that failed.",
+        "# TYPE stepwell_store_write_failures_total counter",
+        f"stepwell_store_write_failures_total {written.failed_groups}",
+        "# HELP stepwell_store_write_seconds Latency of a group of writes, from the call of the store to its reply.",
+        "# TYPE stepwell_store_write_seconds histogram",
+    ]
+    total = 0
+    for bound, count in zip((*BUCKETS, inf), written.groups_by_bucket, strict=True):
+        total += count
+        lines.append(f'stepwell_store_write_seconds_bucket{{le="{"+Inf" if bound == inf else bound}"}} {total}')
+    lines += [f"stepwell_store_write_seconds_sum {written.seconds}", f"stepwell_store_write_seconds_count {total}"]
+    return "\n".join(lines) + "\n"

@@ -38,6 +38,7 @@ from stepwell.model.receipt_chain import Verification
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value
 from stepwell.pipeline.operations import Driver
+from stepwell.pipeline.write_statistics import WriteStatistics
 from stepwell.queue.requests import QueueRequest
 from stepwell.runtime.definitions import Startable
 from stepwell.runtime.external_engines import check_engine
@@ -192,6 +193,11 @@ class Stepwell:
     def definitions(self) -> Definitions:
         """Return the definitions of declared workflows that are kept in this store."""
         return Definitions(self._parts.definitions, self._driver)
+
+    @property
+    def write_statistics(self) -> WriteStatistics:
+        """Return the counts of what this process wrote to the store: commits, groups and their latency, runs by status."""
+        return self._parts.write_statistics
 
     def health(self) -> Health:
         """Check that the store can be read and written now, and that the queue is served; return the result for each part.

@@ -49,5 +49,6 @@ def serve(modules: tuple[str, ...], host: str, port: int, hosts: tuple[str, ...]
             on_ready=say_ready,
         )
     except SystemExit as error:
-        if error.code:
-            raise StepwellError(f"the server could not listen on {host}:{port}; choose another port with --port") from None
+        if error.code != 1:  # ended by a signal
+            raise
+        raise StepwellError(f"the server could not listen on {host}:{port}; choose another port with --port") from None
