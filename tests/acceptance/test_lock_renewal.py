@@ -15,7 +15,7 @@ from tests.support import store_urls
 from stepwell import FakeClock, HeldLock, LeaseLost, LockHeld, StoreUnavailable
 from stepwell.model.commit import Lease, Outcome, Renew, Unit, Written
 from stepwell.state.locks import LockRenewal
-from stepwell.testing.store_access import store_under
+from stepwell.testing.store_access import parts_of, store_under
 
 url = store_urls.url
 
@@ -226,7 +226,7 @@ def test_a_lock_that_is_still_held_when_the_well_closes_is_renewed_no_more(
 ) -> None:
     well = open_well(url, clock=clock)
     well.lock("door", seconds=0.01).acquire()
-    renewal = well._parts.lock_renewal
+    renewal = parts_of(well).lock_renewal
     well.close()
     end_of(renewal)
     assert renewal._due == {}

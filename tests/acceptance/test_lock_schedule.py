@@ -9,7 +9,7 @@ from tests.support import store_urls
 
 from stepwell import FakeClock, InvalidInput, LockHeld, Stepwell
 from stepwell.model.commit import Renew, Unit
-from stepwell.testing.store_access import store_under
+from stepwell.testing.store_access import parts_of, store_under
 
 url = store_urls.url
 
@@ -89,8 +89,8 @@ def test_a_scheduled_lock_is_not_renewed(well: Stepwell, clock: FakeClock, monke
     write = store_under(well).write
     monkeypatch.setattr(store_under(well), "write", lambda group: units.extend(group) or write(group))
     with well.scheduled_lock("report", at_most=0.05):
-        assert well._parts.lock_renewal._due == {}
-        assert well._parts.lock_renewal._thread is None
+        assert parts_of(well).lock_renewal.count == 0
+        assert parts_of(well).lock_renewal._thread is None
     assert not [unit for unit in units if isinstance(unit, Renew)]
 
 

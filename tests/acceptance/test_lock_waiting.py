@@ -15,6 +15,7 @@ from stepwell import AsyncStepwell, FakeClock, HeldLock, LockHeld, Stepwell
 from stepwell.fault_points import armed
 from stepwell.pipeline import notifications
 from stepwell.pipeline.notifications import LOCK, Subscription
+from stepwell.testing.store_access import parts_of
 
 url = store_urls.url
 
@@ -168,17 +169,17 @@ def test_nobody_listens_to_the_store_when_nobody_waits(
     open_well: OpenWell, url: str, waits: Waits, threads: ThreadPoolExecutor
 ) -> None:
     well = open_well(url, worker=False)
-    lock, notifications = well.lock("door"), well._parts.notifications
+    lock, notifications = well.lock("door"), parts_of(well).notifications
     lock.acquire()
     waiter = wait_for(threads, well)
     waits.next()
-    assert notifications._stop is not None
+    assert notifications.is_listening
     lock.release()
     waiter.result(LONG)
-    assert (notifications._waiting, notifications._stop) == ({}, None)
+    assert (notifications.topics, notifications.is_listening) == (frozenset(), False)
     with pytest.raises(LockHeld):
         well.lock("door", timeout=0.02).acquire()
-    assert (notifications._waiting, notifications._stop) == ({}, None)
+    assert (notifications.topics, notifications.is_listening) == (frozenset(), False)
 
 
 def run(url: str, clock: FakeClock, scenario: Callable[[AsyncStepwell], Awaitable[None]]) -> None:
@@ -221,7 +222,7 @@ def test_a_cancelled_waiter_leaves_nothing_behind(url: str, clock: FakeClock, wa
         waiter.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiter
-        assert LOCK not in well._parts.notifications._waiting
+        assert LOCK not in parts_of(well).notifications.topics
         assert await lock.release() is True
         await well.lock("door").acquire()
 

@@ -13,6 +13,7 @@ from tests.support.queue_urls import queue_url
 
 from stepwell import Conflict, InvalidInput, NotFound
 from stepwell.pipeline.operations import Operation, Write
+from stepwell.testing.store_access import run_operation
 
 __all__ = ["queue_url"]
 
@@ -77,8 +78,8 @@ def test_changes_of_two_at_once_are_both_there(
     well: Any, change: Callable[..., Operation[Any]], one: dict[str, Any], other: dict[str, Any], is_there: bool
 ):
     if is_there:
-        well._driver.run(change(well))
-    told = well._driver.run(meeting(change(well, **one), once(change(well, **other))))
+        run_operation(well, change(well))
+    told = run_operation(well, meeting(change(well, **one), once(change(well, **other))))
     after = shown(well, change)
     assert {name: getattr(after, name) for name in one | other} == one | other
     assert told == after
@@ -87,12 +88,12 @@ def test_changes_of_two_at_once_are_both_there(
 def test_a_pause_loses_no_change_of_the_tier_and_none_loses_the_pause(well: Any):
     well.workspaces.put("acme", tier="free")
     do = well.workspaces._do
-    assert well._driver.run(meeting(do.pause("acme", True), once(do.put("acme", "scale", None)))) == well.workspaces.get("acme")
+    assert run_operation(well, meeting(do.pause("acme", True), once(do.put("acme", "scale", None)))) == well.workspaces.get("acme")
     assert (well.workspaces.get("acme").tier, well.workspaces.get("acme").is_paused) == ("scale", True)
 
 
 def test_of_two_who_change_the_same_the_last_to_write_wins(well: Any):
-    well._driver.run(meeting(tier(well, concurrency=4), once(tier(well, concurrency=9, weight=3.0))))
+    run_operation(well, meeting(tier(well, concurrency=4), once(tier(well, concurrency=9, weight=3.0))))
     assert (shown(well, tier).concurrency, shown(well, tier).weight) == (4, 3.0)
 
 
@@ -108,10 +109,10 @@ def test_of_two_who_change_the_same_the_last_to_write_wins(well: Any):
 def test_a_bad_change_beside_a_good_one_writes_nothing(
     well: Any, change: Callable[..., Operation[Any]], late: dict[str, Any], refusal: type[Exception]
 ):
-    well._driver.run(change(well))
+    run_operation(well, change(well))
     before = shown(well, change)
     with pytest.raises(refusal):
-        well._driver.run(meeting(change(well), once(change(well, **late))))
+        run_operation(well, meeting(change(well), once(change(well, **late))))
     assert shown(well, change) == before
 
 
@@ -128,7 +129,7 @@ def test_who_is_outrun_again_and_again_is_told_so_at_last(
 ):
     turns = itertools.cycle(others)
     with pytest.raises(Conflict, match="nothing was written, try again"):
-        well._driver.run(meeting(change(well, **late), lambda: change(well, **next(turns))))
+        run_operation(well, meeting(change(well, **late), lambda: change(well, **next(turns))))
     assert all(getattr(shown(well, change), name) != value for name, value in late.items())
 
 

@@ -16,7 +16,7 @@ from tests.support.queue_urls import queue_url
 import stepwell
 from stepwell import ExecutionCancelled, ExecutionFailed, ItemStatus, Status, Stepwell, step, workflow
 from stepwell.pipeline.completions import Completion
-from stepwell.testing.store_access import store_under
+from stepwell.testing.store_access import parts_of, run_operation, store_under
 
 __all__ = ["queue_url"]
 
@@ -61,7 +61,7 @@ def well(queue_url: str) -> Iterator[Stepwell]:
 
 def waiting(well: Stepwell, item: Any, execution_id: str, pool: ThreadPoolExecutor) -> Future[Any]:
     """Somebody waits for the item's result, and watches the execution, which is run here."""
-    endings = well._parts.executions.endings
+    endings = parts_of(well).executions.endings
     while not endings.is_here(execution_id):
         pass
     work = pool.submit(item.result, WAIT)
@@ -115,11 +115,11 @@ def finished(operation: Any, effect: Any) -> Any:
 def test_a_result_is_there_though_the_item_was_dropped_when_it_ended(well: Stepwell):
     item = well.enqueue(plain, 5)
     assert item.result(WAIT) == 5
-    before = msgspec.structs.replace(well._driver.run(item._do.item(item.item_id)), status=ItemStatus.PENDING)
+    before = msgspec.structs.replace(run_operation(well, item._do.item(item.item_id)), status=ItemStatus.PENDING)
     operation = item._do.result(item.item_id, item.execution_id, None, None)
     operation.send(None)
     operation.send(before)  # it waits, and so does the caller
-    well._parts.executions.endings.tell(item.execution_id, Completion(Status.COMPLETED, None))
+    parts_of(well).executions.endings.tell(item.execution_id, Completion(Status.COMPLETED, None))
     operation.send(None)
     effect: Any = operation.send(None)  # it is not there any more: its run is asked
     assert finished(operation, effect) == 5

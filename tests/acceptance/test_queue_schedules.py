@@ -19,7 +19,7 @@ from stepwell.model.commit import StateBatch
 from stepwell.model.scoped_operations import Put
 from stepwell.queue.schedule import Timing
 from stepwell.queue.scheduler import PATH, decode_schedule, encode_schedule, fire_due
-from stepwell.testing.store_access import store_under, write_unit, write_unit_or_raise
+from stepwell.testing.store_access import parts_of, run_operation, store_under, write_unit, write_unit_or_raise
 
 __all__ = ["clocked_url", "queue_url"]
 
@@ -52,7 +52,7 @@ def blocking_well(clocked_url: str, clock: FakeClock) -> Any:
 
 
 def fire(well: Stepwell) -> float | None:
-    return well._driver.run(fire_due(well._parts.queue.schedules))
+    return run_operation(well, fire_due(parts_of(well).queue.schedules))
 
 
 def ticks(well: Any) -> list[str]:
@@ -104,7 +104,7 @@ def test_a_tick_whose_firing_was_cut_short_is_fired_once(blocking_well: Stepwell
     """The item was stored, and the process died before the schedule was moved."""
     blocking_well.schedules.put("often", report, 7, every=60)
     clock.advance(60)
-    operation = fire_due(blocking_well._parts.queue.schedules)
+    operation = fire_due(parts_of(blocking_well).queue.schedules)
     effect = operation.send(None)
     effect = operation.send(effect.query())
     operation.send(write_unit(blocking_well, effect.unit))

@@ -17,7 +17,7 @@ from stepwell import AsyncStepwell, CommitUnknown, FakeClock, InvalidInput, Scop
 from stepwell.fault_points import armed
 from stepwell.pipeline.notifications import STATE
 from stepwell.state import read_cache as cache_module
-from stepwell.testing.store_access import store_under
+from stepwell.testing.store_access import parts_of, store_under
 
 url = store_urls.url
 
@@ -169,7 +169,7 @@ def test_a_value_is_never_served_beyond_its_age_even_if_the_news_was_lost(
     one, other = open_well(url, clock=clock), open_well(url, clock=clock)
     one.state.globals.set("k", "old")
     cache = one.state.globals.cached(max_age=5)
-    one._parts.notifications.close()  # from now on no word arrives
+    parts_of(one).notifications.close()  # from now on no word arrives
     assert cache.get("k") == "old"
     other.state.globals.set("k", "new")
     seconds.now += 4.9
@@ -296,10 +296,10 @@ def test_a_closed_cache_keeps_nothing_and_listens_no_more(open_well: OpenWell, u
     reads = Reads(well, monkeypatch)
     well.state.globals.set("k", 1)
     cache = well.state.globals.cached()
-    assert well._parts.notifications._stop is not None
+    assert parts_of(well).notifications.is_listening
     cache.get("k")
     cache.close()
-    assert well._parts.notifications._stop is None
+    assert not parts_of(well).notifications.is_listening
     assert [cache.get("k") for _ in range(3)] == [1, 1, 1]
     assert reads.count == 4
 
@@ -334,4 +334,4 @@ def test_an_age_that_is_none_is_refused(well: Stepwell) -> None:
     for age in (0, -1, float("nan"), float("inf"), 1e300, True, "5", None):
         with pytest.raises(InvalidInput, match="max_age must be"):
             well.state.globals.cached(age)  # type: ignore[arg-type]
-    assert STATE not in well._parts.notifications._waiting
+    assert STATE not in parts_of(well).notifications.topics

@@ -77,7 +77,7 @@ def test_start_whose_reply_was_lost_is_taken_on_at_once(open_well: OpenWell, url
 
 def is_there(well: Any) -> bool:
     """Whether the run is in the store: the reply that is lost is that of its creation."""
-    return getattr(well, "_thing", well)._parts.store.head("d") is not None
+    return store_under(getattr(well, "_thing", well)).head("d") is not None
 
 
 def test_none_that_is_given_is_not_the_default_of_a_parameter_that_takes_it(well: Any) -> None:

@@ -15,7 +15,7 @@ from stepwell.model.execution_state import Entries, ExecutionState
 from stepwell.model.scoped_operations import ScopeTotals
 from stepwell.pipeline.store_clock import StoreClock
 from stepwell.state.transaction_buffer import Buffer
-from stepwell.testing.store_access import store_under, write_unit
+from stepwell.testing.store_access import parts_of, store_under, write_unit
 
 __all__ = ["CALLERS", "Awaited", "Blocking", "Caller", "Change", "Pending", "Whole", "go_by_the_given_clock"]
 
@@ -167,7 +167,7 @@ class Awaited:
         return self.runner.run(self._written(unit))
 
     async def _written(self, unit: Unit) -> Outcome:
-        return await self.well._parts.group.write_async(unit)
+        return await parts_of(self.well).group.write_async(unit)
 
     def close(self) -> None:
         self.runner.run(self.well.close())

@@ -17,6 +17,7 @@ from tests.faults.hooks import at
 from stepwell import AsyncStepwell, Scope, StoreUnavailable
 from stepwell.fault_points import POINTS, armed
 from stepwell.state.transaction_buffer import Buffer
+from stepwell.testing.store_access import parts_of
 
 _COUNTER = Scope.globals()
 _CANCELS = 2_000
@@ -152,7 +153,7 @@ def test_a_commit_cancelled_before_it_was_taken_is_not_written(tmp_path: Path) -
                 first = asyncio.create_task(commit(well, "first"))
                 await asyncio.to_thread(held.is_there.wait)
                 waiting = [asyncio.create_task(commit(well, "waiting", f"other-{number}")) for number in range(3)]
-                await until(lambda: len(well._parts.group._waiting) == 3)
+                await until(lambda: parts_of(well).group.waiting_count == 3)
                 waiting[1].cancel()
                 await asyncio.gather(waiting[1], return_exceptions=True)
                 held.may_go.set()
@@ -269,9 +270,9 @@ def test_closing_writes_what_was_accepted_and_refuses_what_comes_later(tmp_path:
                 first = asyncio.create_task(commit(well, "first"))
                 await asyncio.to_thread(held.is_there.wait)
                 accepted = [asyncio.create_task(commit(well, "accepted", run)) for run in runs]
-                await until(lambda: len(well._parts.group._waiting) == len(runs))
+                await until(lambda: parts_of(well).group.waiting_count == len(runs))
                 closing = asyncio.create_task(well.close())
-                await until(lambda: well._parts.group._is_closed)
+                await until(lambda: parts_of(well).group._is_closed)
                 with pytest.raises(StoreUnavailable):
                     await commit(well, "late")
                 held.may_go.set()

@@ -23,7 +23,7 @@ from stepwell.model.commit import Commit, Lease, Outcome, Unit
 from stepwell.model.ids import new_id
 from stepwell.model.queue_item import ClaimItems
 from stepwell.queue.local_engine import Resuming
-from stepwell.testing.store_access import store_under, write_unit_or_raise
+from stepwell.testing.store_access import parts_of, run_operation, store_under, write_unit_or_raise
 
 WAIT = 60
 POINTS = ["after the claim", "before the turn", "after the turn", "in the step"]
@@ -199,7 +199,7 @@ def test_worker_that_was_woken_too_early_does_not_run_what_has_its_turn_by_now(
             if found and not leases:
                 other.queue.resume()
                 claimed: Any = write_unit_or_raise(other, ClaimItems("other", WAIT, 1))
-                assert other._driver.run(Resuming(other._parts.executions, new_id).resume(claimed.answers[0]))
+                assert run_operation(other, Resuming(parts_of(other).executions, new_id).resume(claimed.answers[0]))
             leases.extend(found)
             return outcomes
 

@@ -20,7 +20,7 @@ from stepwell.model.commit import Acquire, ClaimDue, Commit, Outcome, Unit, Unlo
 from stepwell.model.queue_item import Claimed, ClaimItems, ReturnItem
 from stepwell.queue.dispatcher import BATCH
 from stepwell.runtime import shutdown
-from stepwell.testing.store_access import store_under
+from stepwell.testing.store_access import parts_of, store_under
 
 WAIT = 60
 LONG = 600
@@ -235,7 +235,7 @@ def test_end_that_lands_while_its_session_is_abandoned_is_the_end(
     gate.set()
     well._host._thread._thread.join(WAIT)
     assert not [message for message in caplog.messages if "handed back" in message]
-    with Stepwell(well._parts.address, worker=False) as other:
+    with Stepwell(parts_of(well).address, worker=False) as other:
         assert (other.load("s").status, rests(other, "s")) == (Status.COMPLETED, 0)
         assert (other.load("h").status, rests(other, "h")) == (Status.WAITING, 1)
 

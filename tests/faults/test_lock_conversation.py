@@ -18,7 +18,7 @@ from tests.support import store_urls
 from stepwell import Answer, FakeClock, LockHeld, Stepwell, SystemClock
 from stepwell.pipeline.notifications import LOCK
 from stepwell.stores.memory import MemoryStore
-from stepwell.testing.store_access import store_under
+from stepwell.testing.store_access import parts_of, store_under
 
 url = store_urls.url
 
@@ -57,8 +57,8 @@ def test_messages_of_one_conversation_are_answered_one_after_the_other(well: Ste
     assert well.conversations.get("c") == {"seen": [turn.message for turn in history]}
     for turn in turns:
         assert turn.state["seen"] == [each.message for each in history[: turn.turn.number]]
-    assert well._parts.lock_renewal._due == {}
-    assert LOCK not in well._parts.notifications._waiting
+    assert parts_of(well).lock_renewal.count == 0
+    assert LOCK not in parts_of(well).notifications.topics
     well.conversations.delete("c")
     clock.advance(2 * HOUR)
     well.state.sweep()

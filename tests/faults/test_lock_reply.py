@@ -17,7 +17,7 @@ from stepwell import Answer, AsyncStepwell, CommitUnknown, FakeClock, LockHeld, 
 from stepwell.fault_points import armed
 from stepwell.model.commit import Acquire, Lease, Outcome, Unit, Unlock, Written
 from stepwell.pipeline.notifications import LOCK
-from stepwell.testing.store_access import store_under, write_unit
+from stepwell.testing.store_access import parts_of, store_under, write_unit
 
 url = store_urls.url
 
@@ -81,7 +81,7 @@ def test_a_lock_whose_replies_are_all_lost_is_an_orphan_that_expires(well: Stepw
     """T25: the caller does not run; the lock is taken, by nobody, for no longer than its lease."""
     with armed(always("store.committed")), pytest.raises(CommitUnknown):
         well.lock("door", seconds=30).acquire()
-    assert well._parts.lock_renewal._due == {}, "nobody renews what nobody holds"
+    assert parts_of(well).lock_renewal.count == 0, "nobody renews what nobody holds"
     with pytest.raises(LockHeld):
         well.lock("door").acquire()
     clock.advance(30.1)
@@ -114,7 +114,7 @@ def test_a_lock_on_a_store_that_is_away_is_not_acquired(well: Stepwell, monkeypa
         for timeout in (0, 60, None):
             with pytest.raises(StoreUnavailable):
                 well.lock("door", timeout=timeout).acquire()
-    assert LOCK not in well._parts.notifications._waiting
+    assert LOCK not in parts_of(well).notifications.topics
     well.lock("door").acquire()
 
 
@@ -190,7 +190,7 @@ def test_a_block_whose_lock_cannot_be_given_back_is_done_all_the_same(
             raise ZeroDivisionError
     assert [turn.reply for turn in well.conversations.history("c")] == [result.reply] == ["saved"]
     assert caplog.text.count("could not be given back, so it ends by itself") == 2
-    assert well._parts.lock_renewal._due == {}
+    assert parts_of(well).lock_renewal.count == 0
     clock.advance(30.1)
     with well.lock("door"), well.conversations.lock("c"):
         pass

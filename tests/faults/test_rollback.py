@@ -56,7 +56,7 @@ from stepwell.model.scoped_operations import Clear, Copy, Increment, Put
 from stepwell.model.snapshot import read_snapshot, store_snapshot
 from stepwell.stores.memory import MemoryStore
 from stepwell.stores.memory.queue import MemoryQueue
-from stepwell.testing.store_access import store_under, write_unit
+from stepwell.testing.store_access import parts_of, store_under, write_unit
 
 _SHELF, _OTHER = Scope.globals().path, Scope.custom("other").path
 
@@ -84,7 +84,7 @@ class Site:
 
     def _queue_up(self) -> None:
         """Items in every state that a unit of the queue begins with."""
-        group = self.well._parts.group
+        group = parts_of(self.well).group
         group.write(Enqueue(tuple(_item(name) for name in ("claimed", "given", "expired", "failed", "unwanted", "waiting"))))
         claims = {"claimed": 100, "given": 100, "expired": 5, "failed": 100}
         self.fences = {name: self._claimed(seconds) for name, seconds in claims.items()}

@@ -10,7 +10,7 @@ from tests.faults.test_state_bit_flips import place
 from stepwell import Corrupted, FakeClock, Stepwell, workflow
 from stepwell.model.queue_item import ItemQuery
 from stepwell.queue.scheduler import fire_due
-from stepwell.testing.store_access import store_under
+from stepwell.testing.store_access import parts_of, run_operation, store_under
 
 __all__ = ["place"]
 
@@ -32,7 +32,7 @@ def put_all(well: Stepwell, flip: Callable[[str], None]) -> None:
 
 
 def fire(well: Stepwell) -> float | None:
-    return well._driver.run(fire_due(well._parts.queue.schedules))
+    return run_operation(well, fire_due(parts_of(well).queue.schedules))
 
 
 def test_damaged_schedules_hide_no_other(place: Place, caplog: pytest.LogCaptureFixture) -> None:

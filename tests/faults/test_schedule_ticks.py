@@ -17,7 +17,7 @@ from stepwell.clock import from_ms, to_ms
 from stepwell.model.queue_item import ItemQuery
 from stepwell.queue.recovery import recover_alone
 from stepwell.queue.scheduler import fire_due
-from stepwell.testing.store_access import store_under
+from stepwell.testing.store_access import parts_of, run_operation, store_under
 
 __all__ = ["shared_url"]
 
@@ -81,7 +81,9 @@ def test_five_schedulers_with_skewed_clocks_fire_each_tick_once(nodes: list[Step
     """T24: a thousand ticks, 25 of them between two looks."""
     summary = nodes[2].schedules.put("often", report, 1, every=1, catch_up="all")
     first = to_ms(nodes[2].schedules.next(summary.name, 1)[0])
-    together(nodes, TICKS // 25, lambda: clock.advance(25), lambda node: node._driver.run(fire_due(node._parts.queue.schedules)))
+    together(
+        nodes, TICKS // 25, lambda: clock.advance(25), lambda node: run_operation(node, fire_due(parts_of(node).queue.schedules))
+    )
     # A server's time has gone on meanwhile; a file's ticks come early, by as much as its fastest clock.
     until = store_under(nodes[2]).now_ms() + max(SKEWS_MS)
     ticks = fired(nodes[0])
@@ -95,6 +97,6 @@ def test_five_sweepers_with_skewed_clocks_sweep_once_in_each_round(nodes: list[S
         nodes,
         50,
         lambda: clock.advance(30),
-        lambda node: node._driver.run(recover_alone(node._parts.queue.items, node._parts.locks)) is not None,
+        lambda node: run_operation(node, recover_alone(parts_of(node).queue.items, parts_of(node).locks)) is not None,
     )
     assert [sum(each) for each in sweeps] == [1] * 50

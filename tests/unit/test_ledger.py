@@ -18,7 +18,7 @@ from stepwell.model.execution_state import State, sha256_hex
 from stepwell.model.receipt import Receipt, decode_header, encode_header, sign_head
 from stepwell.model.receipt_chain import fast_forward, rebuild, replay, snapshot_due, verify
 from stepwell.model.snapshot import StoredSnapshot, store_snapshot, stored_state
-from stepwell.testing.store_access import store_under
+from stepwell.testing.store_access import parts_of, store_under
 
 replace = msgspec.structs.replace
 Rows = list[StoredCommit]
@@ -414,7 +414,7 @@ def test_no_snapshot_is_handed_out_of_a_state_that_was_built_on_a_forged_one(
     well, snapshots = travelled()
     with well:
         snapshots[-1] = forge(snapshots[-1])
-        well._parts.executions._live.forget("run")
+        parts_of(well).executions._live.forget("run")
         with pytest.raises(Corrupted, match="execution 'run' is quarantined"):
             well.snapshot("run")
 
@@ -425,7 +425,7 @@ def test_newest_state_is_not_loaded_from_a_forged_snapshot(forge: Callable[[Stor
     well, snapshots = travelled()
     with well:
         snapshots[-1] = forge(snapshots[-1])
-        well._parts.executions._live.forget("run")
+        parts_of(well).executions._live.forget("run")
         with pytest.raises(Corrupted, match="execution 'run' is quarantined"):
             well.load("run")
         with pytest.raises(Corrupted, match="execution 'run' is quarantined"), well.transaction("run") as tx:
@@ -438,7 +438,7 @@ def test_large_snapshot_is_loaded_without_adding_up_and_verified_with_it(monkeyp
     well, snapshots = travelled()
     with well:
         snapshots[-1] = FORGERIES["accumulator left as it was"](snapshots[-1])
-        well._parts.executions._live.forget("run")
+        parts_of(well).executions._live.forget("run")
         assert well.load("run").context == {"balance": 9999}
         assert not well.verify("run").ok
 

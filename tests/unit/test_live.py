@@ -9,6 +9,7 @@ from tests.unit.sample import Chain
 from stepwell import Stepwell
 from stepwell.model.execution_state import State
 from stepwell.state.executions import CachedExecution, ExecutionCache
+from stepwell.testing.store_access import parts_of
 
 
 def live(execution_id: str, size: int = 1, receipt: str = "r") -> CachedExecution:
@@ -59,7 +60,7 @@ def test_oldest_ended_execution_is_evicted_and_the_others_stay() -> None:
 
 def test_commit_that_ends_an_execution_retires_its_state() -> None:
     with Stepwell("memory://") as well:
-        executions = well._parts.executions
+        executions = parts_of(well).executions
         executions._live = ExecutionCache(most_over=0)
         for name in ("open", "over"):
             well.create(name)

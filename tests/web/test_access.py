@@ -6,6 +6,7 @@ import pytest
 from tests.web.servers import approve, async_test, fail, greet, served
 
 from stepwell import AsyncStepwell, FakeClock, Identity, InvalidInput, NotFound, Role
+from stepwell.testing.store_access import store_under
 from stepwell.web.api.table import TABLE
 from stepwell.web.route import Route
 
@@ -32,7 +33,7 @@ async def test_the_store_has_no_secret_of_a_token():
     async with AsyncStepwell("memory://", worker=False, clock=clock) as well:
         issued = await well.access.create_token("ci", role="operator", workspace="default", ttl="1h")
         secret = issued.text.rpartition("_")[2]
-        rows = repr(well._parts.store.scan("access/default"))
+        rows = repr(store_under(well).scan("access/default"))
         assert issued.token.token_id in rows
         assert secret not in rows
         assert secret not in repr(issued)

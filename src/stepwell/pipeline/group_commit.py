@@ -90,6 +90,11 @@ class GroupCommit:
         self._process = 0
         """The id of the process that writes; 0 until the first write, so that a server may fork before that."""
 
+    @property
+    def waiting_count(self) -> int:
+        """The number of units that wait for a write."""
+        return len(self._waiting)
+
     def write(self, unit: Unit) -> Outcome:
         """Write a unit, wait, and return its outcome. Raise the error that kept it from being written."""
         if self._process != process_id():

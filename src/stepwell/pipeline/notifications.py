@@ -171,6 +171,17 @@ class Notifications:
         self._waiting: dict[str, set[Callable[[], None]]] = {}
         self._stop: Callable[[], None] | None = None
 
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that have waiters."""
+        with self._lock:
+            return frozenset(self._waiting)
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether it listens to the store."""
+        return self._stop is not None
+
     def listen(self, topic: str) -> Subscription:
         """Return a subscription to a topic. Enter it, look, and wait: a change after the look ends the wait."""
         return Subscription(self, topic)

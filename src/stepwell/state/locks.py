@@ -113,6 +113,11 @@ class LockRenewal:
         self._wakes_at = inf
         self._thread: threading.Thread | None = None
 
+    @property
+    def count(self) -> int:
+        """The number of locks that are renewed."""
+        return len(self._due)
+
     def add(self, held: HeldLock) -> None:
         """Renew a lock from now on."""
         with self._lock:

@@ -1,29 +1,42 @@
-"""Reach the store under a well: tests use it to look at rows that no public call shows, and to write what no public call writes.
+"""Reach the parts under a well: tests use it to read rows that no public call returns, and to write what no public call writes.
 
 The tests of applications need none of this.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
+from stepwell.app.composition import Parts
 from stepwell.contract.store import Store
 from stepwell.model.commit import Outcome, Unit
-from stepwell.pipeline.operations import write_or_raise
+from stepwell.pipeline.operations import Operation, write_or_raise
 
-__all__ = ["store_under", "write_unit", "write_unit_or_raise"]
+__all__ = ["parts_of", "run_operation", "store_under", "write_unit", "write_unit_or_raise"]
+
+T = TypeVar("T")
+
+
+def parts_of(well: Any) -> Parts:
+    """Return the parts that a well of either kind is wired from."""
+    return well._parts
+
+
+def run_operation(well: Any, operation: Operation[T]) -> T:
+    """Run an operation as a blocking well runs its own, and return its result."""
+    return well._driver.run(operation)
 
 
 def store_under(well: Any) -> Store:
     """Return the store that a well of either kind works on."""
-    return well._parts.store
+    return parts_of(well).store
 
 
 def write_unit(well: Any, unit: Unit) -> Outcome:
-    """Write one unit through the group commit of a blocking well, and return what became of it: also a refusal."""
-    return well._parts.group.write(unit)
+    """Write one unit through the group commit of a blocking well, and return its outcome, which may be a refusal."""
+    return parts_of(well).group.write(unit)
 
 
 def write_unit_or_raise(well: Any, unit: Unit) -> Outcome:
-    """Write one unit as a blocking well's own operations do. Raise what the store refuses it with."""
-    return well._driver.run(write_or_raise(unit))
+    """Write one unit as a blocking well's own operations do. Raise a refusal."""
+    return run_operation(well, write_or_raise(unit))

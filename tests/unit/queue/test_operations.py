@@ -10,7 +10,7 @@ import pytest
 from stepwell import CommitUnknown, ItemStatus, Stepwell, workflow
 from stepwell.model.queue_item import ItemMark, Redrive
 from stepwell.pipeline.operations import Write
-from stepwell.testing.store_access import write_unit_or_raise
+from stepwell.testing.store_access import run_operation, write_unit_or_raise
 
 
 @workflow(name="operations.echo")
@@ -46,9 +46,9 @@ def test_to_cancel_an_item_that_ends_just_then_is_no_error(well: Stepwell):
             tx.set_status(status)
     operation = item._do.cancel(item.item_id)
     effect = first_write(well, operation)
-    running = msgspec.structs.replace(well._driver.run(item._do.item(item.item_id)), status=ItemStatus.DISPATCHED)
+    running = msgspec.structs.replace(run_operation(well, item._do.item(item.item_id)), status=ItemStatus.DISPATCHED)
     write_unit_or_raise(well, ItemMark(item.item_id, ItemStatus.COMPLETED))
-    outcome = msgspec.structs.replace(well._driver.run(effects(effect)), answers=[running])
+    outcome = msgspec.structs.replace(run_operation(well, effects(effect)), answers=[running])
     assert finished(well, operation, operation.send(outcome)).status == ItemStatus.COMPLETED
 
 
@@ -61,14 +61,14 @@ def first_write(well: Stepwell, operation: Any) -> Write:
     """The first effect of an operation that writes something."""
     effect = operation.send(None)
     while not isinstance(effect, Write):
-        effect = operation.send(well._driver.run(effects(effect)))
+        effect = operation.send(run_operation(well, effects(effect)))
     return effect
 
 
 def finished(well: Stepwell, operation: Any, effect: Any) -> Any:
     """What the rest of an operation comes to."""
     while True:
-        answer = well._driver.run(effects(effect))
+        answer = run_operation(well, effects(effect))
         try:
             effect = operation.send(answer)
         except StopIteration as end:
