@@ -10,7 +10,8 @@ import pytest
 
 from stepwell.clock import SystemClock
 from stepwell.model.limits import Limits
-from stepwell.stores.sqlite.listener import POLL_SECONDS
+from stepwell.stores.sqlite.connection import Database, parse_url
+from stepwell.stores.sqlite.listener import POLL_SECONDS, start_listener
 from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing.conformance.samples import SampleExecution
 
@@ -64,4 +65,29 @@ def test_write_of_another_store_between_own_ones_wakes_the_listener(open_store: 
         yours.land()
         mine.land()
         assert woken.get(timeout=LONG) == ""
+    end()
+
+
+def test_own_writes_of_a_busy_writer_do_not_wake_the_listener(open_store: OpenStore, tmp_path: Path) -> None:
+    store, woken, asked = open_store(), SimpleQueue[str](), SimpleQueue[None]()
+    versions = iter([7, None, None, None, 7])
+
+    def version() -> object:
+        asked.put(None)
+        return next(versions)
+
+    end = start_listener(Database(parse_url(f"sqlite:///{tmp_path / 'well.db'}"), is_writer=False), version, woken.put)
+    SampleExecution(store, "run").create()
+    for _ in range(5):
+        asked.get(timeout=LONG)
+    with pytest.raises(Empty):
+        woken.get(timeout=2 * POLL_SECONDS)
+    end()
+
+
+def test_write_wakes_the_listener_if_the_writer_stays_busy(open_store: OpenStore, tmp_path: Path) -> None:
+    store, woken = open_store(), SimpleQueue[str]()
+    end = start_listener(Database(parse_url(f"sqlite:///{tmp_path / 'well.db'}"), is_writer=False), lambda: None, woken.put)
+    SampleExecution(store, "run").create()
+    assert woken.get(timeout=LONG) == ""
     end()

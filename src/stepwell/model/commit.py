@@ -8,7 +8,7 @@ from enum import Enum
 import msgspec
 
 from stepwell.errors import StepwellError
-from stepwell.model.ids import revision_in
+from stepwell.model.ids import is_made_for
 from stepwell.model.queue_item import (
     CancelItem,
     ClaimItems,
@@ -170,7 +170,7 @@ def _kind_of(commit: Commit) -> CommitKind:
         or commit.guards
         or commit.nudges
         or commit.items
-        or revision_in(commit.commit_id) != commit.revision
+        or not is_made_for(commit.commit_id, commit.revision)
     ):
         return CommitKind.GENERAL
     is_final = commit.rest is not None and commit.rest.is_final

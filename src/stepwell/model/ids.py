@@ -18,6 +18,7 @@ __all__ = [
     "check_id",
     "check_key",
     "child_id_of",
+    "is_made_for",
     "keyed_id_of",
     "new_commit_id",
     "new_id",
@@ -92,6 +93,12 @@ def keyed_id_of(workspace_id: str, key: str) -> str:
 
 def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
+
+
+def is_made_for(commit_id: str, revision: int) -> bool:
+    """Return whether ``new_commit_id`` made an id for this revision. Cheaper than ``revision_in``, since every commit asks."""
+    beginning = f"r{revision}."
+    return commit_id.startswith(beginning) and len(commit_id) == len(beginning) + 32
 
 
 _MADE = re.compile(r"r([0-9]{1,10})\.[0-9a-f]{32}", re.ASCII)

@@ -93,11 +93,10 @@ class SQLiteStore(SqliteQueueReads):
         return start_listener(Database(self._settings, is_writer=False, vfs=self._vfs), self._writer_version, wake)
 
     def _writer_version(self) -> object:
-        """Return a value that changes only when another connection than the writer's commits; a new object while that is not
-        known."""
+        """Return a value that changes only when another connection than the writer's commits; None while the writer is busy."""
         # A write that waits for another process's lock must not block the listener.
         if not self._writing.acquire(timeout=POLL_SECONDS):
-            return object()
+            return None
         try:
             # With the connection, since each connection counts from its own start.
             return object() if self._writer is None else (self._writer, data_version(self._writer))
