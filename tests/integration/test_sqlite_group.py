@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from msgspec.structs import replace
 
@@ -71,6 +72,24 @@ def test_commits_of_a_group_keep_their_signatures(store: SQLiteStore) -> None:
         signed = [replace(unit, signature=bytes([number])) for number, unit in enumerate(group[:2])]
         assert kinds(store.write([*signed, group[2]])) == [Written] * 3
         assert [each.head.signature for each in executions] == [b"\0", b"\1", None]
+
+
+def test_group_of_commits_of_one_kind_is_not_written_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it cannot write is written commit by commit, which takes several times as long."""
+    ran: list[str] = []
+
+    def trace(connection: apsw.Connection) -> None:
+        connection.exec_trace = lambda _cursor, sql, _arguments: ran.append(sql) or True
+
+    monkeypatch.setattr(apsw, "connection_hooks", [trace])
+    store = SQLiteStore(f"sqlite:///{tmp_path / 'traced.db'}", FakeClock(), Limits())
+    store.open()
+    executions = crowd(store, 4)
+    for group in (next_of(executions, status("RUNNING")), next_of(executions), next_of(executions, status("COMPLETED"), rest=_END)):
+        ran.clear()
+        assert kinds(store.write(group)) == [Written] * 4
+        assert len([sql for sql in ran if sql not in ("BEGIN IMMEDIATE", "COMMIT")]) <= 2
+    store.close()
 
 
 @pytest.mark.parametrize("kind", [STEPS, FIRST, LAST])
