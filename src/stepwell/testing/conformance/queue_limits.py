@@ -19,6 +19,7 @@ from stepwell.errors import LeaseLost, LimitExceeded
 from stepwell.model.commit import StateBatch, Written
 from stepwell.model.queue_item import (
     CancelItem,
+    Claimed,
     ClaimItems,
     Enqueue,
     Enqueued,
@@ -201,7 +202,7 @@ def test_no_start_is_given_back_to_a_rate_that_is_gone(store: Store, whose: str,
 @pytest.mark.parametrize("whose", ["workspace", "queue"])
 def test_start_is_given_back_to_its_own_rate_alone(store: Store, whose: str) -> None:
     """Beside another that has used up its rate, and whose next start is later."""
-    items = []
+    items: list[Claimed] = []
     for name, rate, count in (("aaa", 10, 20), ("bbb", 1, 1), ("ccc", 10, 20)):
         workspace, queue = (name, "default") if whose == "workspace" else ("default", name)
         if whose == "workspace":
