@@ -55,7 +55,7 @@ def test_start_with_an_id_of_another_workspace_is_refused(shared: Stepwell) -> N
     with pytest.raises(AlreadyExists):
         shared.start(remember, "guess", workspace="bolt", execution_id="order-7")
 
-    assert shared.start(remember, "again", workspace="acme", execution_id="order-7").result(60) == "secret"
+    assert shared.start(remember, "secret", workspace="acme", execution_id="order-7").result(60) == "secret"
     assert shared.executions.list(workspace="bolt") == []
 
 
