@@ -152,7 +152,7 @@ TRIGGERS = [
     WebhookTrigger({"Content-Type": "x"}, {"a": [1]}, {"q": "1"}),
     WebhookTrigger({}),
     ScheduleTrigger(NOW, cron="* * * * *"),
-    ScheduleTrigger(NOW, interval_seconds=1.5),
+    ScheduleTrigger(NOW, every=1.5),
     FunctionTrigger({"order": 7}),
     ManualTrigger("because"),
     ManualTrigger(),
@@ -194,7 +194,7 @@ def test_trigger_is_written_once(first: object) -> None:
         ManualTrigger({1: 2}),
         ScheduleTrigger(datetime(2026, 1, 1)),  # noqa: DTZ001 - that is the point
         ScheduleTrigger(NOW.astimezone(timezone(timedelta(hours=1)))),
-        ScheduleTrigger(NOW, interval_seconds=float("inf")),
+        ScheduleTrigger(NOW, every=float("inf")),
         ScheduleTrigger("2026-01-01"),
         object(),
     ],

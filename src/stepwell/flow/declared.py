@@ -33,6 +33,11 @@ class DeclaredWorkflow(Workflow[..., Any]):
         inside = caller.get()
         return self._refuse() if inside is None else inside.call_workflow(self, self.value_of(arguments, keywords))
 
+    @property
+    def takes_input(self) -> bool:
+        """Whether it may have an input: always, as ``trigger.input``."""
+        return True
+
     def value_of(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
         """Return the input of a call as one value."""
         return to_value(keywords) if keywords else to_value(arguments[0] if arguments else None)

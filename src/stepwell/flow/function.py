@@ -283,6 +283,11 @@ class Workflow(Generic[P, R]):
             return self.function(*arguments, **keywords)
         return cast("R", inside.call_workflow(self, self.value_of(arguments, dict(keywords))))
 
+    @property
+    def takes_input(self) -> bool:
+        """Whether its function has a parameter."""
+        return bool(self._parameters)
+
     def value_of(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
         """Return the input of a call as one value: the argument of a single parameter, or an object by name."""
         bound = inspect.signature(self.function).bind(*arguments, **keywords)
@@ -324,11 +329,15 @@ class Workflow(Generic[P, R]):
         """Return the arguments by name for an input, converted to their annotated types."""
         names = self._names
         if isinstance(value, FunctionTrigger):
-            return {name: self._convert(name, each) for name, each in value.arguments.items()}
+            return self._bind_by_name(value.arguments)
         if not names or (value is None and all(p.default is not inspect.Parameter.empty for p in self._parameters)):
             return {}
         if len(names) == 1:
             return {names[0]: self._convert(names[0], value)}
+        return self._bind_by_name(value)
+
+    def _bind_by_name(self, value: Value) -> dict[str, Any]:
+        names = self._names
         if not isinstance(value, Mapping):
             raise InvalidInput(f"workflow {self.name!r} takes a dict with {', '.join(names)}, not {type(value).__name__}")
         given = cast("Mapping[str, Value]", value)

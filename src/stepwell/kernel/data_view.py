@@ -14,7 +14,7 @@ from stepwell.kernel.pending_changes import Sections
 from stepwell.kernel.plan import At, key_of, last_of
 from stepwell.kernel.token import LiveToken
 from stepwell.model.execution_state import ONLY
-from stepwell.model.record import LoopContext, ManualTrigger, StepOutput, decode_loop, decode_trigger
+from stepwell.model.record import LoopContext, StepOutput, Trigger, decode_loop, decode_trigger, plain_input
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, decode
 
@@ -219,15 +219,9 @@ def trigger_facts(sections: Sections) -> dict[str, Value]:
     """Return ``trigger`` as templates read it: the input, and the fields of a typed trigger."""
     data = sections["trigger"].get(ONLY)
     found = None if data is None else decode_trigger(data)
-    if not isinstance(found, msgspec.Struct):
+    if data is None or not isinstance(found, Trigger):
         return {"input": found}
-    fields = msgspec.to_builtins(found)
-    main = (
-        fields.get("value")
-        if isinstance(found, ManualTrigger)
-        else next((fields[name] for name in ("arguments", "body", "entity") if name in fields), None)
-    )
-    return {"input": main, **fields}
+    return {**msgspec.to_builtins(found), "input": plain_input(data)}
 
 
 def _without_traceback(error: Value) -> Value:

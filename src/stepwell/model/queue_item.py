@@ -171,7 +171,7 @@ class NewItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     execution_id: str
     """Fixed here, so that there is one execution, no matter how often and by which worker the item is dispatched."""
     input: bytes
-    """Canonical."""
+    """What the execution begins with, as it records it: the input in its trigger (``model.record.encode_trigger``)."""
     queue: str = DEFAULT_QUEUE
     priority: int = 0
     """Higher first."""

@@ -133,7 +133,7 @@ def cancelled_in_wait(state: State) -> list[Planned]:
     return [*batch, SetResult(msgspec.Raw(_RESULT)), SetStatus(Status.CANCELLED)]
 
 
-def slot_item(identity: Metadata, input: bytes) -> NewItem:
+def slot_item(identity: Metadata, trigger: bytes) -> NewItem:
     """Return the item by which an execution takes its slot in the commit that creates it."""
     assert identity.item_id is not None, "an execution that takes a slot names its item"  # noqa: S101
     return NewItem(
@@ -142,7 +142,7 @@ def slot_item(identity: Metadata, input: bytes) -> NewItem:
         workflow_id=workflow_for(identity.workflow_id, identity.engine),
         version=identity.version,
         execution_id=identity.execution_id,
-        input=input,
+        input=trigger,
         queue=STARTED_QUEUE,
         is_started=True,
     )

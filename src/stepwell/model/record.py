@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -13,7 +13,7 @@ from stepwell.errors import InvalidInput
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.status import Status, StepStatus
-from stepwell.model.value import DEFAULT_LIMITS, Value, canonical
+from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode
 
 __all__ = [
     "CancelScope",
@@ -42,6 +42,10 @@ __all__ = [
     "encode_token",
     "encode_trigger",
     "overran",
+    "plain_input",
+    "trigger_input",
+    "typed_trigger",
+    "value_of_trigger",
 ]
 
 
@@ -146,7 +150,7 @@ class EventTrigger(msgspec.Struct, frozen=True, tag="event", tag_field="kind"):
 class WebhookTrigger(msgspec.Struct, frozen=True, tag="webhook", tag_field="kind"):
     """An HTTP request came in."""
 
-    headers: dict[str, str]
+    headers: dict[str, str] = {}
     body: Value = None
     query: dict[str, str] = {}
 
@@ -155,12 +159,15 @@ class ScheduleTrigger(msgspec.Struct, frozen=True, tag="schedule", tag_field="ki
     """A schedule fired."""
 
     scheduled_at: datetime
+    """The tick, however late the run began."""
     cron: str | None = None
-    interval_seconds: float | None = None
+    """The schedule's cron expression, if it has one."""
+    every: float | None = None
+    """The schedule's interval in seconds, if it has one."""
 
 
 class FunctionTrigger(msgspec.Struct, frozen=True, tag="function", tag_field="kind"):
-    """The program called for it."""
+    """A workflow called it as its child, or it was called by arguments."""
 
     arguments: Value
 
@@ -191,6 +198,7 @@ decode_scope = msgspec.json.Decoder(CancelScope).decode
 _decode_trigger = msgspec.json.Decoder(Trigger | _PlainTrigger).decode
 _STEP_STATUSES = frozenset(StepStatus)
 _PRESENCES = frozenset(Presence)
+_UNLIMITED = Limits(value_bytes=2**53, depth=10_000)
 
 
 def encode_step(step: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
@@ -231,10 +239,16 @@ def encode_token(token: Token, limits: Limits = DEFAULT_LIMITS) -> bytes:
     return _encode(msgspec.structs.replace(token, value=value))
 
 
-def encode_trigger(trigger: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """Return the canonical bytes of a trigger: one of the typed ones, or any plain value."""
+def encode_trigger(trigger: object, limits: Limits = DEFAULT_LIMITS, *, input: bytes | None = None) -> bytes:
+    """Return the canonical bytes of a trigger: one of the typed ones, or any plain value.
+
+    - ``input``: the run's input as canonical bytes, stored with a typed trigger.
+    """
     if isinstance(trigger, Trigger):
-        return canonical(_plain_trigger(trigger, limits), limits, what="the trigger")
+        fields = cast("dict[str, Value]", _plain_trigger(trigger, limits))
+        if input is None:
+            return canonical(fields, limits, what="the trigger")
+        return canonical({**fields, "input": decode(input)}, _UNLIMITED)  # each of the two is within the limits
     return _encode(_PlainTrigger(msgspec.Raw(canonical(trigger, limits, what="the trigger"))))
 
 
@@ -261,6 +275,50 @@ def decode_trigger(data: bytes) -> Trigger | Value:
     """Return the trigger that ``encode_trigger`` was given."""
     trigger = _decode_trigger(data)
     return trigger.value if isinstance(trigger, _PlainTrigger) else trigger
+
+
+def typed_trigger(data: bytes | None, *, is_child: bool = False) -> Trigger:
+    """Return what started an execution, as a typed trigger.
+
+    - ``data``: what is stored; None for an execution without a trigger.
+    - ``is_child``: whether another execution called it.
+    """
+    found = None if data is None else decode_trigger(data)
+    if isinstance(found, Trigger):
+        return found
+    return FunctionTrigger(found) if is_child else ManualTrigger(found)
+
+
+def trigger_input(data: bytes) -> FunctionTrigger | Value:
+    """Return the input of the execution that a stored trigger has started; a ``FunctionTrigger`` for arguments by name."""
+    found = decode_trigger(data)
+    if not isinstance(found, Trigger):
+        return found
+    fields: dict[str, Value] = decode(data)
+    if "input" in fields:
+        return fields["input"]
+    return found if isinstance(found, FunctionTrigger) else value_of_trigger(found)
+
+
+def value_of_trigger(trigger: Trigger) -> Value:
+    """Return the value in a typed trigger that is the input of a run which was given no other; None for a schedule's."""
+    match trigger:
+        case EventTrigger():
+            return trigger.entity
+        case WebhookTrigger():
+            return trigger.body
+        case FunctionTrigger():
+            return trigger.arguments
+        case ManualTrigger():
+            return trigger.value
+        case ScheduleTrigger():
+            return None
+
+
+def plain_input(data: bytes) -> Value:
+    """Return the input of the execution that a stored trigger has started, as a plain value."""
+    found = trigger_input(data)
+    return found.arguments if isinstance(found, FunctionTrigger) else found
 
 
 def _aware(moment: object, what: str) -> None:

@@ -56,7 +56,7 @@ def _is_same(change: Planned, stored: Mutation) -> bool:
 
 
 def _timeless(creation: Create) -> tuple[bytes, bytes]:
-    """Return a creation without the moment at which it was asked for, which is another one in each try."""
+    """Return a creation without the moment and the trace id, which are others in each try."""
     identity = msgspec.to_builtins(decode_metadata(bytes(creation.metadata)))
-    del identity["started_at"]
+    del identity["started_at"], identity["trace_id"]
     return encode_record(identity), bytes(creation.context)

@@ -22,7 +22,7 @@ from stepwell.model.ids import check_key, keyed_id_of, new_id
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import EnqueueItem
 from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem, workflow_for
-from stepwell.model.record import FunctionTrigger
+from stepwell.model.record import FunctionTrigger, encode_plain_trigger
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import DEFAULT_LIMITS, Value
 from stepwell.runtime.external_engines import check_engine
@@ -150,7 +150,7 @@ def _input_of(request: QueueRequest, workflow: Runnable, limits: Limits) -> byte
             f"None for workflow {workflow.name!r} would be no input in the queue, and come to the default of its parameter {only}; "
             "leave it out, or use well.start"
         )
-    return workflow.encode_input(value, limits)
+    return encode_plain_trigger(workflow.encode_input(value, limits))
 
 
 def _key_of(request: QueueRequest, key: str | None, own_id: str | None) -> str | None:

@@ -25,6 +25,7 @@ from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.model.ids import MAX_KEY_BYTES, check_key
 from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem
+from stepwell.model.record import ScheduleTrigger, encode_trigger
 from stepwell.model.value import Value, decode
 from stepwell.queue.requests import LATEST_MS, MOST_ATTEMPTS, MOST_PRIORITY, moment_ms
 
@@ -323,15 +324,18 @@ def _newest(schedule: Schedule, first: int, now_ms: int) -> int:
         span *= 8
 
 
-def item_of(schedule: Schedule, key: str, item_id: str, execution_id: str) -> NewItem:
-    """Return the queue item of a tick."""
+def item_of(schedule: Schedule, key: str, tick_ms: int, item_id: str, execution_id: str) -> NewItem:
+    """Return the queue item of a tick. Its run knows the tick, however late it begins."""
+    timing, given = schedule.timing, bytes(schedule.input)
+    every = None if timing.every_ms is None else timing.every_ms / 1000
+    trigger = ScheduleTrigger(from_ms(tick_ms), timing.cron, every)
     return NewItem(
         item_id=item_id,
         workspace_id=schedule.workspace_id,
         workflow_id=schedule.workflow_id,
         version=schedule.version,
         execution_id=execution_id,
-        input=bytes(schedule.input),
+        input=encode_trigger(trigger, input=None if given == b"null" else given),
         queue=schedule.queue,
         priority=schedule.priority,
         key=f"schedule:{schedule.name}:{key}",

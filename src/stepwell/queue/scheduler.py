@@ -22,8 +22,10 @@ from stepwell.errors import Conflict, Corrupted, InvalidInput, NotFound, Stepwel
 from stepwell.model.commit import StateBatch, Written
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.queue_item import Enqueued, NewItem
+from stepwell.model.record import plain_input
 from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import ABSENT, Delete, Put
+from stepwell.model.value import recode
 from stepwell.pipeline.notifications import SCHEDULE, Notifications
 from stepwell.pipeline.operations import AsyncDriver, Operation, read, write_or_raise
 from stepwell.queue.operations import QueueOperations
@@ -108,7 +110,7 @@ class ScheduleOperations:
             name=name,
             workflow_id=item.workflow_id,
             version=item.version,
-            input=msgspec.Raw(item.input),
+            input=msgspec.Raw(recode(plain_input(item.input))),
             workspace_id=item.workspace_id,
             timing=timing_of(cron, zone, every, at),
             queue=item.queue,
@@ -188,8 +190,8 @@ class ScheduleOperations:
     def run_now(self, name: str) -> Operation[Enqueued]:
         """Enqueue one item in addition to the ticks."""
         schedule = yield from self.get(name)
-        fresh = self._new_id()
-        (answer,) = yield from self._queue.add((item_of(schedule, f"now.{fresh}", fresh, self._new_id()),))
+        fresh, now = self._new_id(), (yield from read(self._store.now_ms))
+        (answer,) = yield from self._queue.add((item_of(schedule, f"now.{fresh}", now, fresh, self._new_id()),))
         if isinstance(answer, StepwellError):
             raise answer
         return answer
@@ -213,7 +215,7 @@ class ScheduleOperations:
         return [answer for answer in answers if isinstance(answer, Enqueued)]
 
     def _tick_item(self, schedule: Schedule, tick: int) -> NewItem:
-        return item_of(schedule, str(tick), self._new_id(), self._new_id())
+        return item_of(schedule, str(tick), tick, self._new_id(), self._new_id())
 
     def next(self, name: str, count: int) -> Operation[list[datetime]]:
         """Return the next ticks."""

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import msgspec
+from msgspec import UNSET
 
 from stepwell.clock import Clock, to_ms
 from stepwell.errors import AlreadyExists, CommitUnknown, Conflict, InvalidInput, LimitExceeded, NotFound, StepwellError
+from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.definition.node import ContextRule
 from stepwell.flow.function import Workflow
 from stepwell.flow.governance import Governance
@@ -24,7 +26,16 @@ from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, SetMetadata, SetStatus, SetTrigger, SetVariable, WriteState
 from stepwell.model.queue_lifecycle import slot_item
-from stepwell.model.record import FunctionTrigger, Metadata, encode_plain_trigger, encode_record, encode_trigger
+from stepwell.model.record import (
+    FunctionTrigger,
+    Metadata,
+    Trigger,
+    encode_plain_trigger,
+    encode_record,
+    encode_trigger,
+    trigger_input,
+    value_of_trigger,
+)
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.scoped_operations import StateOp
 from stepwell.model.status import Status
@@ -39,6 +50,7 @@ __all__ = [
     "Seed",
     "Starting",
     "check_child_depth",
+    "input_of",
     "news_of",
     "seed_of",
 ]
@@ -92,6 +104,19 @@ def check_child_depth(parent: Metadata, limits: Limits) -> None:
         )
 
 
+def input_of(workflow: Workflow[..., Any], value: object, trigger: Trigger | None) -> Value:
+    """Return the input of an execution that is to be started.
+
+    - ``value``: what was given as the input, or ``UNSET``: then a typed trigger's own value is the input.
+    - ``trigger``: what starts the execution, if that is known.
+    """
+    if value is not UNSET or not isinstance(trigger, Trigger) or not workflow.takes_input:
+        return workflow.input_of(value)
+    if isinstance(trigger, FunctionTrigger) and not isinstance(workflow, DeclaredWorkflow):
+        return trigger  # a function takes arguments by their names
+    return value_of_trigger(trigger)
+
+
 class LocalWorker(Protocol):
     """A worker of this process that can run a new execution at once."""
 
@@ -135,16 +160,18 @@ class Starting:
         seed: Seed | None = None,
         worker: LocalWorker | None = None,
         ops: Sequence[StateOp] = (),
+        trigger: Trigger | None = None,
         engine: str | None = None,
     ) -> Operation[None]:
         """Create an execution. A worker of this process with room gets its lease; else it is due for any worker.
 
+        ``value`` is its input, and ``trigger`` says what started it, if that is known.
         With an ``engine``, or as the child of an execution that has one, it is recorded for that engine instead.
 
         Raise ``LimitExceeded`` if its workspace has no free slot, and ``NotFound`` if there is no such workspace.
         ``ops`` are changes of scoped state that land in the commit that creates it.
         """
-        trigger = self._trigger(workflow, value)
+        started_by = self._trigger(workflow, value, trigger)
         if governance is not None and not isinstance(governance, Governance):
             raise InvalidInput(f"governance is a stepwell.Governance(...), not {governance!r}")
         identity = self._identity(workflow, execution_id, workspace, parent, governance)
@@ -164,12 +191,12 @@ class Starting:
             holder=engine if mine is None else mine.holder,
             lease_seconds=HOLD_SECONDS if engine is not None else 0 if mine is None else mine.lease_seconds,
             is_runnable=True,
-            slot=None if identity.item_id is None else slot_item(identity, self._input(workflow, value)),
+            slot=None if identity.item_id is None else slot_item(identity, started_by),
         )
         raw = msgspec.Raw
         batch: Sequence[Planned] = [
             Create(raw(encode_record(identity)), raw(b"{}" if seed is None else recode(seed.context))),
-            SetTrigger(raw(trigger)),
+            SetTrigger(raw(started_by)),
             *_planted(seed),
             *(WriteState(op) for op in ops),
             *([SetStatus(Status.RUNNING)] if mine is not None or engine is not None else []),
@@ -180,19 +207,21 @@ class Starting:
             lease = Lease(execution_id, mine.holder, 1, self._clock.now_ms() + round(mine.lease_seconds * 1000))
             mine.run_leased(lease, is_new=parent is None)  # the parent may have cancelled its child before the child existed
 
-    def _trigger(self, workflow: Workflow[..., Any], value: Value) -> bytes:
-        """Return an input as it is stored, after checking it against the workflow's parameters."""
+    def _trigger(self, workflow: Workflow[..., Any], value: Value, trigger: Trigger | None) -> bytes:
+        """Return what is stored of an input, which fits the workflow's parameters, and of what started the execution."""
+        limits = self._executions.limits
         if isinstance(value, FunctionTrigger):
             workflow.bind(value)
-            return encode_trigger(value, self._executions.limits)
-        return encode_plain_trigger(workflow.encode_input(value, self._executions.limits))
-
-    def _input(self, workflow: Workflow[..., Any], value: Value) -> bytes:
-        """What the item of an execution has as its input, for the case that it is redriven."""
-        if not isinstance(value, FunctionTrigger):
-            return workflow.encode_input(value, self._executions.limits)
-        arguments = cast("dict[str, Value]", value.arguments)  # of one parameter only if it is None, see input_of
-        return canonical(arguments if len(arguments) > 1 else None, self._executions.limits)
+            if trigger is None or trigger is value:
+                return encode_trigger(value, limits)
+            raise InvalidInput(f"with a trigger, None for workflow {workflow.name!r} would be no input; leave it out")
+        data = workflow.encode_input(value, limits)
+        if trigger is None:
+            return encode_plain_trigger(data)
+        if not isinstance(trigger, Trigger):
+            raise InvalidInput(f"trigger is a WebhookTrigger(...) or another of the triggers, not {trigger!r}")
+        has_it = not isinstance(trigger, FunctionTrigger) and canonical(value_of_trigger(trigger), limits) == data
+        return encode_trigger(trigger, limits, input=None if has_it else data)
 
     def _create(self, identity: Metadata, batch: Sequence[Planned], creation: Creation) -> Operation[None]:
         """Make the first commit. If its reply is lost, the store says whether it landed."""
@@ -208,7 +237,13 @@ class Starting:
                 raise
 
     def check_same(
-        self, workflow: Workflow[..., Any], value: Value, execution_id: str, workspace: str, error: StepwellError
+        self,
+        workflow: Workflow[..., Any],
+        value: Value,
+        execution_id: str,
+        workspace: str,
+        error: StepwellError,
+        trigger: Trigger | None = None,
     ) -> Operation[None]:
         """Raise unless what has the id already is what was to be started: a run of this workflow, workspace and input.
 
@@ -224,7 +259,8 @@ class Starting:
             message = f"execution {execution_id!r} exists already, as a run of workflow {head.workflow_id!r}; choose another id"
             raise AlreadyExists(message) from None
         live = yield from self._executions.newest(execution_id)
-        if live.state.sections["trigger"].get(ONLY) != self._trigger(workflow, value):
+        stored = live.state.sections["trigger"].get(ONLY)
+        if stored is None or trigger_input(stored) != trigger_input(self._trigger(workflow, value, trigger)):
             raise Conflict(
                 f"execution {execution_id!r} of workflow {workflow.name!r} was started with another input; choose another id, or "
                 f"use well.run({execution_id!r}) for the run that has it"
@@ -235,7 +271,16 @@ class Starting:
     ) -> Metadata:
         """Return the identity of an execution from a queue item."""
         if engine is None and workflow.timeout_seconds is None and workflow.governance is None:
-            return Metadata(execution_id, workspace, workflow.name, workflow.version, self._clock.now(), item_id=item_id)
+            return Metadata(
+                execution_id,
+                workspace,
+                workflow.name,
+                workflow.version,
+                self._clock.now(),
+                workflow.name,
+                trace_id=self._new_id(),
+                item_id=item_id,
+            )
         identity = self._identity(workflow, execution_id, workspace, None, None)
         return msgspec.structs.replace(identity, item_id=item_id, engine=engine)
 
@@ -258,6 +303,8 @@ class Starting:
             workflow.name,
             workflow.version,
             now,
+            workflow.name,
+            trace_id=self._new_id() if parent is None or parent.trace_id is None else parent.trace_id,
             parent_id=None if parent is None else parent.execution_id,
             is_child=parent is not None,
             deadline_ms=None if seconds is None else to_ms(now) + round(seconds * 1000),

@@ -16,10 +16,9 @@ from stepwell.model.ids import NewId, check_id
 from stepwell.model.mutation import Restore
 from stepwell.model.queue_lifecycle import slot_item
 from stepwell.model.receipt import Receipt, sign_head
-from stepwell.model.record import FunctionTrigger, Metadata, decode_trigger, encode_record
+from stepwell.model.record import Metadata, encode_record
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.snapshot import Snapshot, read_snapshot, store_snapshot, write_snapshot
-from stepwell.model.value import recode, to_value
 from stepwell.pipeline.operations import Operation, read, write_or_raise
 from stepwell.state.executions import Executions, is_driven_by_engine
 
@@ -123,7 +122,7 @@ class Copies:
                 identity.version,
                 identity.parent_id,
                 is_runnable=is_runnable,
-                slot=None if identity.item_id is None else slot_item(identity, _input_of(state)),
+                slot=None if identity.item_id is None else slot_item(identity, state.sections["trigger"][ONLY]),
             )
             return (yield from self._executions.begin_history(identity, [Restore(execution_id, state.revision, entries)], creation))
         except AlreadyExists:
@@ -163,12 +162,6 @@ def _forked(identity: Metadata, new_id: str, clock: Clock) -> Metadata:
         started_at=started_at,
         deadline_ms=deadline_ms,
     )
-
-
-def _input_of(state: State) -> bytes:
-    """The input that the item of a fork has, for the case that it is redriven."""
-    trigger = decode_trigger(state.sections["trigger"][ONLY])
-    return recode(trigger.arguments if isinstance(trigger, FunctionTrigger) else to_value(trigger))
 
 
 def _raw_entries(state: State) -> dict[str, dict[str, msgspec.Raw]]:

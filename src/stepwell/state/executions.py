@@ -188,7 +188,16 @@ class Executions(History):
         if commit_id is not None:
             check_key(commit_id, "commit_id")
         is_named = workflow != MANUAL
-        identity = Metadata(execution_id, workspace, workflow, version, self._clock.now(), is_hand_driven=is_named)
+        identity = Metadata(
+            execution_id,
+            workspace,
+            workflow,
+            version,
+            self._clock.now(),
+            workflow,
+            trace_id=self._new_id(),
+            is_hand_driven=is_named,
+        )
         if not isinstance(context, Mapping):
             raise InvalidInput(f"the context must be a dict, not {type(context).__name__}")
         encoded = canonical(dict(context), self.limits, what="the context")

@@ -132,7 +132,9 @@ def test_none_that_an_item_could_not_tell_from_no_input_is_refused():
 
     with pytest.raises(InvalidInput, match=r"'nightly' .* default .* 'day'; leave it out, or use well\.start"):
         of(nightly, value=None)
-    assert [of(nightly), of(weekly), of(weekly, value=None), of(monthly), of(monthly, value=None)] == [b"null"] * 5
+    assert [of(nightly), of(weekly), of(weekly, value=None), of(monthly), of(monthly, value=None)] == [
+        b'{"kind":"plain","value":null}'
+    ] * 5
 
 
 def test_the_version_is_that_of_the_workflow():

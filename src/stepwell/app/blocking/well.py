@@ -35,6 +35,7 @@ from stepwell.model.lock import scheduled_lock, user_lock
 from stepwell.model.queue_item import DEFAULT_QUEUE
 from stepwell.model.receipt import Receipt
 from stepwell.model.receipt_chain import Verification
+from stepwell.model.record import Trigger
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value
 from stepwell.pipeline.operations import Driver
@@ -43,7 +44,7 @@ from stepwell.queue.requests import QueueRequest
 from stepwell.runtime.definitions import Startable
 from stepwell.runtime.external_engines import check_engine
 from stepwell.runtime.run_operations import RunOperations
-from stepwell.runtime.start import Starting
+from stepwell.runtime.start import Starting, input_of
 from stepwell.state.executions import MANUAL, CommitTerms
 from stepwell.state.history import ExecutionSummary
 from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, guards_of, lock_request, schedule_request
@@ -214,6 +215,7 @@ class Stepwell:
         workspace: str = DEFAULT_WORKSPACE,
         execution_id: str | None = None,
         governance: Governance | None = None,
+        trigger: Trigger | None = None,
         kept: tuple[RequestKey, KeptReply] | None = None,
         engine: str | None = None,
     ) -> Run:
@@ -226,6 +228,9 @@ class Stepwell:
         - ``execution_id``: an id of your own, which makes a retry safe: if this workflow has an execution with this id in
           this workspace, its handle is returned and nothing is started. With another input ``Conflict`` is raised.
         - ``governance``: the budgets and permissions of the execution; the workflow's own by default.
+        - ``trigger``: what starts the execution, for ``current().trigger`` and templates: a ``WebhookTrigger``,
+          ``EventTrigger``, ``ScheduleTrigger``, ``FunctionTrigger`` or ``ManualTrigger``. Without a ``value``, its own value
+          (the body, the entity, the arguments) is the input.
         - ``kept``: the idempotency key of an HTTP request and the reply to keep under it: both land in the commit that creates
           the execution. ``Conflict`` is raised, and nothing is started, if the key is in use.
         - ``engine``: ``"temporal"`` for an execution that Temporal runs, once a ``stepwell worker --engine temporal`` takes it
@@ -244,6 +249,7 @@ class Stepwell:
         found = self._driver.run(self._parts.definitions.startable(workflow))
         engine = check_engine(engine)
         run = self._run_of(new_id() if execution_id is None else execution_id, found)
+        given = input_of(found, value, trigger)
         starting = Starting(self._parts.executions, self._parts.clock, new_id)
         ops = () if kept is None else (self._parts.requests.keeping(*kept),)
         try:
@@ -251,17 +257,18 @@ class Stepwell:
             self._driver.run(
                 starting.start(
                     found,
-                    found.input_of(value),
+                    given,
                     run.execution_id,
                     workspace,
                     governance=governance,
                     worker=worker,
                     ops=ops,
                     engine=engine,
+                    trigger=trigger,
                 )
             )
         except (AlreadyExists, LimitExceeded, NotFound) as error:  # a run that has the id may be what fills the workspace
-            self._driver.run(starting.check_same(found, found.input_of(value), run.execution_id, workspace, error))
+            self._driver.run(starting.check_same(found, given, run.execution_id, workspace, error, trigger))
         return run
 
     def run(self, execution_id: str) -> Run:

@@ -30,7 +30,7 @@ from stepwell.model.commit import Lease
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY
 from stepwell.model.mutation import RemoveToken, SetResult, SetStatus
-from stepwell.model.record import decode_trigger, overran
+from stepwell.model.record import overran, trigger_input
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical, decode, recode
 from stepwell.runtime.inbox import Message
@@ -314,7 +314,7 @@ class FunctionSession(Session):
         """Run the code to its end, and return its output as canonical bytes."""
         # It has failed before: run the code only to the end of its record, to register its compensations.
         self._waits.is_undoing = COMPENSATION in self._writer.state.sections["tokens"]
-        arguments = self._workflow.bind(decode_trigger(self._writer.state.sections["trigger"][ONLY]))
+        arguments = self._workflow.bind(trigger_input(self._writer.state.sections["trigger"][ONLY]))
         return self._in_task(arguments) if self._workflow.is_async else self._in_thread(arguments)
 
     async def _compensate(self, status: Status, failure: dict[str, Value]) -> tuple[Status, dict[str, Value]]:
@@ -341,7 +341,11 @@ class FunctionSession(Session):
         return self._workflow.encode(result, self._services.limits)
 
     def _enter(self) -> tuple[Token[Any], Token[Any], Token[Any]]:
-        return caller.set(self), branch.set(CallSequence(self._family)), here.set(WorkflowContext(self._identity, self))
+        return (
+            caller.set(self),
+            branch.set(CallSequence(self._family)),
+            here.set(WorkflowContext(self._identity, self, self._writer.state.sections["trigger"].get(ONLY))),
+        )
 
     async def _in_task(self, arguments: dict[str, Any]) -> bytes:
         # In the session's own task: another task would cost as much as the rest of a small workflow.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from stepwell.flow.function import Step, caller
 from stepwell.model.draft import Planned
+from stepwell.model.execution_state import ONLY
 from stepwell.model.record import Metadata
 from stepwell.runtime.steps.budget import Budget, HasState
 from stepwell.runtime.steps.context import StepContext, here
@@ -113,7 +114,7 @@ class Attempts:
     """Runs attempts at the steps of one execution, within its budget."""
 
     def __init__(self, services: Services, identity: Metadata, execution: HasState) -> None:
-        self._services, self._identity = services, identity
+        self._services, self._identity, self._execution = services, identity, execution
         self.budget = Budget(identity, execution)
 
     async def make(
@@ -130,7 +131,8 @@ class Attempts:
         Whatever the step raises is in the result; only a cancelled task and an unwound workflow pass through.
         """
         services = self._services
-        context = StepContext(self._identity, key, number, services.limits, services.state_reading)
+        started_by = self._execution.state.sections["trigger"].get(ONLY)
+        context = StepContext(self._identity, key, number, services.limits, services.state_reading, started_by)
         began = services.clock.now()
         try:
             output = await _attempt(step, context, arguments, keywords, services, seconds)

@@ -10,7 +10,7 @@ from typing import Protocol
 from stepwell.errors import InvalidInput
 from stepwell.model.draft import Planned
 from stepwell.model.limits import Limits
-from stepwell.model.record import Metadata
+from stepwell.model.record import Metadata, Trigger, typed_trigger
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value
 from stepwell.runtime.steps.scoped_state import StateReading, StepState
@@ -60,16 +60,27 @@ class Variables(MutableMapping[str, Value]):
 class ExecutionContext:
     """The execution that code runs in, as ``current()`` returns it.
 
-    The code of a workflow has ``variables``; the code of a step has ``step``, ``attempt``, ``idempotency_key``, ``spend`` and
-    ``state``. Using the others raises ``InvalidInput``.
+    All code has ``execution_id`` and ``trigger``; the code of a workflow has ``variables``; the code of a step has ``step``,
+    ``attempt``, ``idempotency_key``, ``spend`` and ``state``. Using the others raises ``InvalidInput``.
     """
 
     identity: Metadata
+    _started_by: bytes | None
+    """The trigger as it is stored."""
 
     @property
     def execution_id(self) -> str:
         """Return the id of the execution."""
         return self.identity.execution_id
+
+    @property
+    def trigger(self) -> Trigger:
+        """Return what started the execution.
+
+        It is the ``ScheduleTrigger`` of a schedule's tick, the trigger that ``well.start`` was given, a ``FunctionTrigger`` in a
+        child, and else a ``ManualTrigger`` with the input.
+        """
+        return typed_trigger(self._started_by, is_child=self.identity.is_child)
 
     @property
     def variables(self) -> Variables:
@@ -127,8 +138,8 @@ def _not_in_a_step(what: str) -> InvalidInput:
 class WorkflowContext(ExecutionContext):
     """The context of a workflow's code."""
 
-    def __init__(self, identity: Metadata, holder: VariableHolder) -> None:
-        self.identity = identity
+    def __init__(self, identity: Metadata, holder: VariableHolder, started_by: bytes | None = None) -> None:
+        self.identity, self._started_by = identity, started_by
         self._variables = Variables(holder)
 
     @property
@@ -155,13 +166,26 @@ class AttemptBuffer(Buffer):
 class StepContext(ExecutionContext):
     """The context of one attempt at a step."""
 
-    def __init__(self, identity: Metadata, key: str, attempt: int, limits: Limits, reading: StateReading | None = None) -> None:
-        self.identity, self._key, self._attempt = identity, key, attempt
+    def __init__(
+        self,
+        identity: Metadata,
+        key: str,
+        attempt: int,
+        limits: Limits,
+        reading: StateReading | None = None,
+        started_by: bytes | None = None,
+    ) -> None:
+        self.identity, self._key, self._attempt, self._started_by = identity, key, attempt, started_by
         self._reading = reading
         self.buffer = AttemptBuffer(limits)
         told = watcher.get()
         if told is not None:
             told(self)
+
+    @property
+    def started_by(self) -> bytes | None:
+        """Return the trigger as it is stored, for a step in another process."""
+        return self._started_by
 
     @property
     def step(self) -> str:

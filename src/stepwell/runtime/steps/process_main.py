@@ -44,6 +44,8 @@ class Task(msgspec.Struct, frozen=True):
     attempt: int
     call: msgspec.Raw
     limits: Limits
+    started_by: msgspec.Raw
+    """The trigger as it is stored; null if there is none."""
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -78,7 +80,10 @@ def _receive(incoming: IO[bytes], tasks: queue.SimpleQueue[bytes]) -> None:
 
 
 def _reply(task: Task) -> Reply:
-    context = StepContext(task.identity, task.key, task.attempt, task.limits)
+    started_by = bytes(task.started_by)
+    context = StepContext(
+        task.identity, task.key, task.attempt, task.limits, started_by=None if started_by == b"null" else started_by
+    )
     try:
         step = _found(task.module, task.path, task.name)
         arguments, keywords = step.decode_call(bytes(task.call))
