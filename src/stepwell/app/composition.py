@@ -48,6 +48,7 @@ from stepwell.stores.url import store_of
 
 if TYPE_CHECKING:
     from stepwell.temporal.connection import TemporalAddress
+    from stepwell.temporal.host import TemporalHost
     from stepwell.temporal.service import TemporalService
 
 __all__ = ["Parts", "QueueParts"]
@@ -149,6 +150,34 @@ class Parts:
         ]
         return worker
 
+    def temporal_host(self, concurrency: int, lease_seconds: float) -> TemporalHost:
+        """Return what workflows and activities on Temporal share. On the loop that runs them."""
+        from stepwell.temporal.host import NoLocalWorker, TemporalHost
+
+        driver = self._worker_driver = AsyncDriver(self.group, self.store, is_open=True)
+        services = Services(
+            store=self.store,
+            executions=self.executions,
+            driver=driver,
+            notifications=self.notifications,
+            workflows=KnownWorkflows(driver, self.definitions),
+            clock=self.clock,
+            limits=self.limits,
+            new_id=new_id,
+            worker=NoLocalWorker(),
+            concurrency=concurrency,
+        )
+        return TemporalHost(
+            store=self.store,
+            executions=self.executions,
+            driver=driver,
+            definitions=self.definitions,
+            services=services,
+            limits=self.limits,
+            new_id=new_id,
+            lease_seconds=lease_seconds,
+        )
+
     async def temporal_service(
         self,
         address: TemporalAddress,
@@ -165,33 +194,11 @@ class Parts:
         """Connect to a Temporal server, and return what serves it for this store, with its dispatcher. On the loop that runs it."""
         from stepwell.temporal.connection import TemporalConnection
         from stepwell.temporal.engine import TemporalEngine
-        from stepwell.temporal.host import NoLocalWorker, TemporalHost
         from stepwell.temporal.service import TemporalService
 
-        driver = self._worker_driver = AsyncDriver(self.group, self.store, is_open=True)
         connection = await TemporalConnection.open(address)
-        services = Services(
-            store=self.store,
-            executions=self.executions,
-            driver=driver,
-            notifications=self.notifications,
-            workflows=KnownWorkflows(driver, self.definitions),
-            clock=self.clock,
-            limits=self.limits,
-            new_id=new_id,
-            worker=NoLocalWorker(),
-            concurrency=concurrency,
-        )
-        host = TemporalHost(
-            store=self.store,
-            executions=self.executions,
-            driver=driver,
-            definitions=self.definitions,
-            services=services,
-            limits=self.limits,
-            new_id=new_id,
-            lease_seconds=lease_seconds,
-        )
+        host = self.temporal_host(concurrency, lease_seconds)
+        driver, services = host.driver, host.services
         service = TemporalService(
             host,
             connection,

@@ -1,0 +1,72 @@
+"""Histories of runs on Temporal are replayed without failures by other processes, whatever the seed of their hashes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.temporal_server import TemporalServer
+from tests.temporal.processes import WorkerProcess
+from tests.temporal.program import DEFINITION, effect
+from tests.temporal.test_differences import CHILD, DEFINITIONS, add, async_function, bad, costly, double, flaky, large, note
+
+from stepwell import Stepwell, StepwellError, TemporalWorker
+
+__all__ = ["add", "async_function", "bad", "costly", "double", "effect", "flaky", "large", "note"]
+
+
+@pytest.fixture
+def server() -> Iterator[TemporalServer]:
+    """A server of its own, that has the histories of this test and no others."""
+    with TemporalServer() as server:
+        yield server
+
+
+def histories_replayed(url: str, server: TemporalServer, seed: int) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "stepwell.testing.temporal_replay", url, "--address", server.address],
+        env={**os.environ, "PYTHONHASHSEED": str(seed)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.stdout.strip() + done.stderr
+
+
+def test_every_history_is_replayed_under_several_hash_seeds(url: str, tmp_path: Path, server: TemporalServer) -> None:
+    with Stepwell(url, worker=False) as well:
+        well.definitions.put(CHILD)
+        with TemporalWorker(url, address=server.address, grace_seconds=1):
+            runs = [well.start(each, 7, engine="temporal") for each in DEFINITIONS.values()]
+            runs += [well.start(async_function, 7, engine="temporal")]
+            items = [well.enqueue(DEFINITIONS["one step"], n, engine="temporal") for n in range(5)]
+            for each in (*runs, *items):
+                try:
+                    each.result(timeout=60)
+                except StepwellError:
+                    continue  # some fail on purpose
+        with TemporalWorker(url, address=server.address, grace_seconds=1, max_cached_workflows=0):
+            uncached = well.start(DEFINITION, engine="temporal")
+            uncached.signal("go", 1)
+            assert uncached.result(timeout=60) == 1
+        (tmp_path / "die").write_text("commit.persisted:2")
+        with WorkerProcess(url, server.address, tmp_path) as first:
+            killed = well.start(DEFINITION, engine="temporal")
+            killed.signal("go", 2)
+            assert first.wait() == -9
+        with WorkerProcess(url, server.address, tmp_path):
+            assert killed.result(timeout=60) == 2
+        children = sum(each.parent_id is not None for each in well.executions.list())
+    count = len(runs) + len(items) + children + 2
+    expected = f"{count} histories, 0 failed"
+    deadline = time.monotonic() + 20
+    while (found := histories_replayed(url, server, 1)) != expected and time.monotonic() < deadline:
+        time.sleep(0.2)  # lists of workflows are behind what has happened
+    assert found == expected
+    assert [histories_replayed(url, server, seed) for seed in (2, 77)] == [expected] * 2
