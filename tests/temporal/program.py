@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import stepwell
-from stepwell import Retry, fault_points, step, workflow
+from stepwell import EngineUnavailable, Retry, fault_points, step, workflow
 from stepwell.flow import call, define, parallel, sequence, set_variables
 from stepwell.flow import signal as signal_node
+from stepwell.model.queue_item import Claimed
+from stepwell.runtime.external_engines import EngineRecord
+from stepwell.temporal.connection import TemporalConnection
+from stepwell.temporal.engine import TemporalEngine
+from stepwell.temporal.messages import RunInput
 
 FOLDER = Path(os.environ.get("STEPWELL_TEST_FOLDER", "."))
 
@@ -48,6 +54,50 @@ def _at_fault_point(point: str) -> None:
 
 if "STEPWELL_TEST_FOLDER" in os.environ:
     fault_points._hook = _at_fault_point  # pyright: ignore[reportPrivateUsage]
+
+
+class _Dying:
+    """Dies, or loses a reply, at the third item that comes to a point of the dispatcher's way."""
+
+    def __init__(self) -> None:
+        self._start, self._begin = TemporalConnection.start, TemporalEngine.start
+        self._counts: Counter[str] = Counter()
+
+    def at(self, point: str) -> bool:
+        self._counts[point] += 1
+        plan = FOLDER / "die"
+        is_due = self._counts[point] == 3 and plan.exists() and plan.read_text() == point
+        if is_due and "reply" in point:
+            plan.unlink()
+        elif is_due:
+            die_once(point)
+        return is_due
+
+    async def connection_start(self, connection: TemporalConnection, given: RunInput, record: EngineRecord) -> bool:
+        self.at("before the start")
+        answer = await self._start(connection, given, record)
+        self.at("after the start")
+        if self.at("reply to the start"):
+            raise EngineUnavailable("the reply was lost")
+        return answer
+
+    async def engine_start(self, engine: TemporalEngine, claimed: Claimed) -> None:
+        self.at("after the claim")
+        await self._begin(engine, claimed)
+        self.at("after the creation")
+
+
+if "STEPWELL_TEST_FOLDER" in os.environ:
+    _dying = _Dying()
+
+    async def _dying_connection(self: TemporalConnection, given: RunInput, record: EngineRecord) -> bool:
+        return await _dying.connection_start(self, given, record)
+
+    async def _dying_engine(self: TemporalEngine, claimed: Claimed) -> None:
+        await _dying.engine_start(self, claimed)
+
+    TemporalConnection.start = _dying_connection  # type: ignore[method-assign]
+    TemporalEngine.start = _dying_engine  # type: ignore[method-assign]
 
 
 @step(retry=Retry(attempts=1))

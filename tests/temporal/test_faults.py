@@ -233,3 +233,21 @@ def test_missing_namespace_is_a_typed_error(url: str, temporal_server: TemporalS
 def test_tls_that_the_server_does_not_speak_is_a_typed_error(url: str, temporal_server: TemporalServer) -> None:
     with pytest.raises(EngineUnavailable, match="TLS"):
         TemporalWorker(url, address=temporal_server.address, tls=True)
+
+
+def test_retried_run_of_temporal_is_left_alone_by_stepwells_own_worker(url: str, temporal_server: TemporalServer) -> None:
+    definition = define("left", call("unready", name="u"), signal("go", name="go"), output="{{ steps.go.output }}")
+    ready.clear()
+    with Stepwell(url) as well:
+        with TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
+            run = well.start(definition, engine="temporal")
+            with pytest.raises(ExecutionFailed):
+                run.result(timeout=20)
+        ready.append(True)
+        run.retry()
+        run.signal("go", "to Temporal")  # wakes it while nobody holds it
+        time.sleep(1.5)
+        assert "u" not in {key for key, each in well.load(run.execution_id).steps.items() if str(each.status) == "COMPLETED"}
+        with TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
+            assert run.result(timeout=30) == "to Temporal"
+        assert well.verify(run.execution_id).ok

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
-from stepwell.errors import LeaseLost, NotFound
+from stepwell.errors import Conflict, LeaseLost, NotFound
 from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.function import Workflow
-from stepwell.model.commit import Claim, Lease, Release
+from stepwell.model.commit import Lease, Release, Rest
 from stepwell.model.execution_state import ONLY
 from stepwell.model.ids import NewId
 from stepwell.model.queue_item import ItemStatus
@@ -15,14 +16,13 @@ from stepwell.model.queue_lifecycle import waits_for_turn
 from stepwell.model.record import decode_status
 from stepwell.model.status import FINAL
 from stepwell.pipeline.operations import AsyncDriver, write
-from stepwell.runtime.external_engines import HOLD_SECONDS
 from stepwell.runtime.run_retry import RunRetry
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.declared_session import DeclaredSession
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.sessions.function_session import FunctionSession
 from stepwell.runtime.sessions.session import Session
-from stepwell.state.executions import CachedExecution, Executions
+from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
 
 __all__ = ["SessionLoader", "session_of"]
 
@@ -85,7 +85,9 @@ class SessionLoader:
             return False
         engine = live.state.identity.engine
         if engine is not None:  # nudged while that engine did not hold it, so that it came due here
-            await self._driver.run(write(Release(lease.name, lease.holder, lease.fence)))
-            await self._driver.run(write(Claim(lease.name, engine, HOLD_SECONDS)))
+            # By a commit, since a lease that is given back by itself makes it due again. Its engine claims it when it goes on.
+            terms = CommitTerms(fence=lease.fence, rest=Rest())
+            with suppress(Conflict, LeaseLost):
+                await self._driver.run(self._executions.commit(OpenTransaction(live, terms, self._new_id), []))
             return False
         return decode_status(live.state.sections["status"][ONLY]) not in FINAL

@@ -45,7 +45,7 @@ from stepwell.model.status import FINAL, Status
 from stepwell.model.value import canonical, recode
 from stepwell.pipeline.operations import read as reading
 from stepwell.pipeline.operations import write, write_or_raise
-from stepwell.runtime.external_engines import HOLD_SECONDS, TEMPORAL, EngineRecord, recorded, unrecorded
+from stepwell.runtime.external_engines import HOLD_SECONDS, TEMPORAL, EngineRecord, record_of, recorded, records_path, unrecorded
 from stepwell.runtime.inbox import Message, messages, path_of, put
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.sessions.function_session import FunctionSession
@@ -183,14 +183,17 @@ class Activities:
         if landed is not None:
             return await self._adopted(asked, live, asked.fence, is_own=landed.revision == live.state.revision)
         if (live.state.revision, live.state.digest) != (asked.revision, asked.before):
+            if asked.origin is not None:  # the item was claimed once more, and its execution created under that fence
+                return await self._take_over_and_adopt(asked)
             return await self._adopted(asked, live, asked.fence)
         rest = Rest(None, is_final=True) if asked.is_final else None
         terms = CommitTerms(asked.commit_id, asked.fence, (), rest, tuple(asked.nudges))
         try:
             receipt = await host.driver.run(host.executions.commit(OpenTransaction(live, terms, host.new_id), asked.mutations))
         except LeaseLost:
-            # The item was claimed once more before its execution existed; or another life of the execution has begun.
-            return await self._take_over_and_adopt(asked) if asked.origin is not None else CommitAnswer(is_gone=True)
+            # Whoever claimed it since may only have done so for this very workflow, as a dispatcher whose item came back.
+            is_mine = await self._is_mine(asked.execution_id)
+            return await self._take_over_and_adopt(asked) if is_mine else await self._gone(asked.execution_id)
         except (StoreUnavailable, CommitUnknown):
             raise
         except Conflict as error:
@@ -222,9 +225,18 @@ class Activities:
         except NotFound:
             return None  # deleted
 
+    async def _is_mine(self, execution_id: str) -> bool:
+        """Return whether the store says that the workflow of this activity is the one to run an execution."""
+        host = self._host
+        found = await host.driver.run(reading(lambda: host.store.entries(records_path(TEMPORAL), [execution_id])))
+        return execution_id in found and record_of(found[execution_id]).engine_id == activity.info().workflow_id
+
+    async def _gone(self, execution_id: str) -> CommitAnswer:
+        return CommitAnswer(is_gone=True, told=await self._end_of(execution_id))
+
     async def _take_over_and_adopt(self, asked: CommitRequest) -> CommitAnswer:
         taken = await self._take_over(asked.execution_id)
-        return CommitAnswer(is_gone=True) if taken is None else await self._adopted(asked, *taken)
+        return await self._gone(asked.execution_id) if taken is None else await self._adopted(asked, *taken)
 
     async def _adopted(self, asked: CommitRequest, live: CachedExecution, fence: int, *, is_own: bool = False) -> CommitAnswer:
         """Return the state that is stored, for the workflow to go on from; after its own commit, just that it landed."""
@@ -235,7 +247,7 @@ class Activities:
             is_over, who = decode_status(state.sections["status"][ONLY]) in FINAL, state.identity
             answer = _answer_of(state)
         if is_over or who.engine != TEMPORAL:
-            return CommitAnswer(is_gone=True, told=await self._end_of(who.execution_id))
+            return await self._gone(who.execution_id)
         found = await self._messages(who.execution_id, who.workspace_id)
         return CommitAnswer(state=answer, fence=fence, inbox=[message.key for message in found])
 
@@ -374,8 +386,10 @@ class Activities:
         looking = asyncio.ensure_future(self._look(live.execution_id, session))
         try:
             wake_ms = await session.run()
-        except LeaseLost:
-            return FunctionAnswer(is_over=True, told={"status": "GONE"})
+        except LeaseLost as error:
+            if await self._is_mine(asked.execution_id):
+                raise _again(error) from error
+            return FunctionAnswer(is_over=True, told=await self._end_of(asked.execution_id) or {"status": "GONE"})
         except (StoreUnavailable, CommitUnknown) as error:
             raise _again(error) from error
         except asyncio.CancelledError:
