@@ -263,6 +263,10 @@ class AsyncDriver:
         except StopIteration as end:
             return end.value
 
+    def run_in_thread(self, operation: Operation[T]) -> T:
+        """Run an operation, and return its result. In a thread that may block, of a caller that cannot wait for its event loop."""
+        return Driver(self._group).run(operation)
+
     async def call(self, function: Callable[[], T]) -> T:
         """Run a blocking function in a thread, and await it."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
+from contextlib import suppress
+from math import inf
 from typing import Protocol
 
 from stepwell.errors import LeaseLost, StepwellError
-from stepwell.model.commit import Extension, Lease, Written
-from stepwell.pipeline.operations import AsyncDriver, write
+from stepwell.model.commit import Extension, Lease, Outcome, Written
+from stepwell.pipeline.operations import AsyncDriver, Operation, write
+from stepwell.runtime.loop_watchdog import LoopWatchdog
 from stepwell.runtime.periodic import PeriodicTask
 
 __all__ = ["LeaseGuard", "LeaseRenewal", "Leased", "monotonic"]
@@ -54,32 +58,66 @@ class LeaseRenewal(PeriodicTask):
     def __init__(self, driver: AsyncDriver, lease_seconds: float, sessions: Mapping[str, Leased]) -> None:
         super().__init__()
         self._driver, self._lease_seconds, self._sessions = driver, lease_seconds, sessions
+        self._every = lease_seconds / _RENEWALS_PER_LEASE
         self._guard = LeaseGuard(lease_seconds, sessions)
+        self._watchdog = LoopWatchdog(lease_seconds, sessions, self._renew_all_in_thread)
 
     async def run(self) -> None:
         """Renew leases, and stop sessions whose lease could not be renewed, until cancelled."""
-        await asyncio.gather(super().run(), self._guard.run())
+        self._loop = asyncio.get_running_loop()
+        self._watchdog.start()
+        try:
+            await asyncio.gather(super().run(), self._guard.run())
+        finally:
+            self._watchdog.stop()
 
     async def work(self) -> float:
         """Renew the leases that were not granted or renewed since the last round."""
-        every = self._lease_seconds / _RENEWALS_PER_LEASE
-        # Leases that were granted or renewed lately can wait until the next round.
-        old = monotonic() + self._lease_seconds - every
-        due = [each for each in self._sessions.values() if each.is_created and each.kept_until <= old]
-        await asyncio.gather(*map(self._renew, due))
-        return every
+        await asyncio.gather(*map(self._renew, self._due(monotonic())))
+        return self._every
+
+    def _due(self, now: float) -> list[Leased]:
+        """Return the sessions to renew now. Leases that were granted or renewed lately can wait until the next round."""
+        old = now + self._lease_seconds - self._every
+        return [each for each in list(self._sessions.values()) if each.is_created and each.kept_until <= old]
+
+    def _extension(self, session: Leased) -> Operation[Outcome]:
+        lease = session.lease
+        return write(Extension(lease.name, lease.holder, lease.fence, self._lease_seconds))
 
     async def _renew(self, session: Leased) -> None:
-        lease, asked = session.lease, monotonic()
+        asked = monotonic()
         try:
-            outcome = await self._driver.run(write(Extension(lease.name, lease.holder, lease.fence, self._lease_seconds)))
+            outcome = await self._driver.run(self._extension(session))
         except StepwellError as error:
-            log.warning("the lease of execution %r could not be renewed: %s", lease.name, error)
-            return
+            _log_not_renewed(session, error)
+        else:
+            self._renewed(session, outcome, asked)
+
+    def _renewed(self, session: Leased, outcome: Outcome, asked: float) -> None:
         if isinstance(outcome, LeaseLost):
             session.lose(outcome)
-        elif isinstance(outcome, Written) and isinstance(outcome.answers[0], Lease):
-            session.lease, session.kept_until = outcome.answers[0], asked + self._lease_seconds
+        elif isinstance(outcome, Written) and isinstance(outcome.answers[0], Lease) and session.kept_until > -inf:
+            session.lease, session.kept_until = outcome.answers[0], max(asked + self._lease_seconds, session.kept_until)
+
+    def _renew_all_in_thread(self) -> None:
+        """Renew leases while the loop is blocked. What becomes of a lost one waits for the loop, on which sessions are stopped."""
+        for session in self._due(time.monotonic()):
+            asked = time.monotonic()
+            try:
+                outcome = self._driver.run_in_thread(self._extension(session))
+            except Exception as error:  # noqa: BLE001 - the watchdog goes on, and a store that was closed ends with its worker
+                _log_not_renewed(session, error)
+                return
+            if isinstance(outcome, LeaseLost) and self._loop is not None:
+                with suppress(RuntimeError):  # the loop was closed
+                    self._loop.call_soon_threadsafe(session.lose, outcome)
+            else:
+                self._renewed(session, outcome, asked)
+
+
+def _log_not_renewed(session: Leased, error: Exception) -> None:
+    log.warning("the lease of execution %r could not be renewed: %s", session.lease.name, error)
 
 
 class LeaseGuard(PeriodicTask):

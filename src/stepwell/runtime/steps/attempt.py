@@ -14,6 +14,7 @@ from concurrent.futures import CancelledError, Executor
 from contextvars import Context, copy_context
 from datetime import datetime, timedelta
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from stepwell.flow.function import Step, caller
@@ -36,6 +37,7 @@ __all__ = [
     "contained",
     "in_thread",
     "run_attempt",
+    "running_step",
 ]
 
 
@@ -224,6 +226,16 @@ async def _awaited(step: Step[..., Any], context: StepContext, arguments: tuple[
         here.reset(at)
         caller.reset(inside)
     return step.encode(output, context.buffer.limits)
+
+
+def running_step(frame: FrameType | None) -> tuple[str, str] | None:
+    """Return the step and the execution whose async step runs in a stack of frames, innermost first; None if none does."""
+    while frame is not None:
+        if frame.f_code is _awaited.__code__:
+            context: StepContext = frame.f_locals["context"]
+            return context.step, context.execution_id
+        frame = frame.f_back
+    return None
 
 
 async def in_thread(threads: Executor, context: Context, function: Callable[[], T]) -> T:

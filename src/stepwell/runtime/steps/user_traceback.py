@@ -5,9 +5,10 @@ from __future__ import annotations
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from traceback import FrameSummary, StackSummary, TracebackException
+from traceback import FrameSummary, StackSummary, TracebackException, walk_stack
+from types import FrameType
 
-__all__ = ["user_traceback"]
+__all__ = ["user_stack", "user_traceback"]
 
 _MOST_BYTES = 8_192
 _MOST_FRAMES = 100
@@ -34,6 +35,16 @@ def user_traceback(error: BaseException) -> str | None:
             for each, frames in stacks:
                 each.stack = StackSummary.from_list(_chosen(frames, is_wanted))
             return _bounded(line for text in told.format() for line in text.splitlines(keepends=True))
+    return None
+
+
+def user_stack(frame: FrameType) -> str | None:
+    """Return where a thread is, as a traceback would show it, with the frames of user code; None if there are none."""
+    frames = list(StackSummary.extract(walk_stack(frame), limit=_MOST_FRAMES, lookup_lines=False))
+    for is_wanted in (_is_program, _is_not_stepwell):
+        if chosen := _chosen(frames, is_wanted):
+            lines = StackSummary.from_list(chosen[::-1]).format()
+            return _bounded(line for text in lines for line in text.splitlines(keepends=True))
     return None
 
 
