@@ -163,6 +163,16 @@ def test_signal_reaches_a_run_and_its_value_is_checked(shell: Shell):
     assert "has ended as COMPLETED" in late.err
 
 
+def test_part_of_a_run_is_cancelled(shell: Shell):
+    shell.write(
+        "parts.yaml", "name: parts\ndo:\n  - {scope: [{signal: go, name: held}], name: left}\n  - {signal: on, name: after}\n"
+    )
+    assert shell("start", "parts.yaml", "--id", "p").code == 0
+    assert shell("cancel", "p", "--scope", "right").code == 3
+    assert shell("cancel", "p", "--scope", "left", "--step", "held").code == 2
+    assert shell("cancel", "p", "--step", "after", "--json").json == {"execution_id": "p", "cancel": "asked", "step": "after"}
+
+
 def test_cancelled_run_ends_with_seven(shell: Shell):
     shell("start", "shop.py:approval", "--id", "a", "-i", '"ada"')
     assert shell("cancel", "a", "--json").json == {"execution_id": "a", "cancel": "asked"}

@@ -136,6 +136,8 @@ class Interpreter:
         self.effects: list[Effect] = []
         self.undo_count = 0
         self._timers = TokenTimers()
+        self._to_cancel: dict[str, str] = {}
+        """Requests to cancel steps that have not begun: message keys by the keys of the steps."""
         self._work: deque[tuple[Callable[..., None], LiveToken, Any]] = deque()
 
     # Events.
@@ -210,6 +212,16 @@ class Interpreter:
                 token = self.child_waits.get(event.child_id)
                 if self.inbox.accept(event.message_key) and token is not None and not token.is_gone:
                     self.guarded(token, lambda: steps.child_ended(self, token, event))
+            case CancelRequested(scope=str(scope)) if scope:
+                self.inbox.accept(event.message_key)
+                scopes.cancel_named(self, scope)
+            case CancelRequested(step=str(key)) if key:
+                token = next((each for each in self.tokens.values() if each.key == key and steps.is_cancellable(each)), None)
+                if token is None:
+                    self._to_cancel[key] = event.message_key
+                else:
+                    self.inbox.accept(event.message_key)
+                    steps.cancel_step(self, token)
             case CancelRequested():
                 self.inbox.accept(event.message_key)
                 if self.root is not None and not self.root.is_gone:
@@ -394,6 +406,10 @@ class Interpreter:
     def _enter(self, token: LiveToken, _: None) -> None:
         node = token.place.node
         if self.is_answered(token):
+            return
+        if token.key in self._to_cancel and steps.is_cancellable(token):
+            self.inbox.accept(self._to_cancel.pop(token.key))
+            steps.cancel_step(self, token)
             return
         if isinstance(node, Sequence):
             first = token.place.children.get("0")

@@ -134,9 +134,13 @@ class ChildEnded(msgspec.Struct, frozen=True, gc=False):
 
 
 class CancelRequested(msgspec.Struct, frozen=True, gc=False):
-    """A caller asked for the execution to be cancelled."""
+    """A caller asked for the execution to be cancelled, or for a scope or a step of it."""
 
     message_key: str = ""
+    scope: str = ""
+    """The name of the scopes to cancel, or the id of one."""
+    step: str = ""
+    """The key of the step to cancel. One that has not begun is cancelled when it does."""
 
 
 Event = (

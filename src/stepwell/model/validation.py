@@ -171,7 +171,7 @@ def _record_step(draft: Draft, mutation: RecordStep) -> None:
 def _reopen_step(draft: Draft, mutation: ReopenStep) -> None:
     data = draft.get("steps", mutation.name)
     # A skipped step has done nothing; it may be reached when the failure before it is retried.
-    if data is None or decode_step(data).status not in (StepStatus.FAILED, StepStatus.SKIPPED):
+    if data is None or decode_step(data).status not in (StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.SKIPPED):
         raise AlreadyRecorded(f"step {mutation.name!r} did not fail, so what is recorded of it stays")
     draft.remove("steps", mutation.name)
 

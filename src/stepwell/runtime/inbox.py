@@ -22,6 +22,8 @@ from stepwell.model.value import Value, decode, recode
 
 __all__ = [
     "CANCEL",
+    "CANCEL_SCOPE",
+    "CANCEL_STEP",
     "CHILD",
     "FROM_PARENT",
     "SIGNAL",
@@ -37,6 +39,8 @@ __all__ = [
 ]
 
 SIGNAL, CANCEL, CHILD = "signal", "cancel", "child"
+CANCEL_SCOPE, CANCEL_STEP = "cancel_scope", "cancel_step"
+"""Requests to cancel a part of an execution; the message's name is the scope's or the step's."""
 
 FROM_PARENT = "parent"
 """The key of a parent's cancel request: there is at most one, even if a crash repeats it."""
@@ -117,5 +121,9 @@ def event_of(message: Message) -> SignalArrived | ChildEnded | CancelRequested:
             return SignalArrived(message.key, message.name, message.value)
         case "child":
             return ChildEnded(message.key, message.name, message.value)
+        case "cancel_scope":
+            return CancelRequested(message.key, scope=message.name)
+        case "cancel_step":
+            return CancelRequested(message.key, step=message.name)
         case _:
             return CancelRequested(message.key)

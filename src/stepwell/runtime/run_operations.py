@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from stepwell.errors import ExecutionCancelled, ExecutionEnded, ExecutionFailed, NotFound, Problem
+from stepwell.errors import Conflict, ExecutionCancelled, ExecutionEnded, ExecutionFailed, InvalidInput, NotFound, Problem
 from stepwell.flow.function import Workflow, registered, registered_names, registered_step, registered_versions
 from stepwell.kernel.plan import Plan
 from stepwell.model.commit import Head
@@ -18,7 +18,7 @@ from stepwell.pipeline.completions import Completion
 from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import Operation, write_or_raise
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery, fresh_key
+from stepwell.runtime.inbox import CANCEL, CANCEL_SCOPE, CANCEL_STEP, SIGNAL, delivery, fresh_key
 from stepwell.runtime.progress import Progress, progress_of
 from stepwell.runtime.run_end import run_end
 from stepwell.runtime.run_report import (
@@ -32,7 +32,7 @@ from stepwell.runtime.run_report import (
 from stepwell.runtime.run_retry import RunRetry
 from stepwell.runtime.step_history import StepRecord, steps_of
 from stepwell.state.data_store import DataStore
-from stepwell.state.executions import Executions
+from stepwell.state.executions import Executions, is_driven_by_engine
 
 __all__ = [
     "RunOperations",
@@ -126,9 +126,37 @@ class RunOperations:
         check_key(name, "a signal's name")
         yield from self._deliver(SIGNAL, name, value)
 
-    def cancel(self) -> Operation[None]:
-        """Request the execution to end."""
-        yield from self._deliver(CANCEL, "", None)
+    def cancel(self, scope: str | None = None) -> Operation[None]:
+        """Request the execution to end, or cancel open scopes of it: those of a node, or the one with this id."""
+        if scope is None:
+            yield from self._deliver(CANCEL, "", None)
+            return
+        check_key(scope, "a scope's name")
+        state = yield from self._executions.load(self.execution_id)
+        self._check_running(state, "scopes")
+        opened = [name for name in state.scopes if name != "root"]
+        if not any(scope in (name, name.partition("[")[0]) for name in opened):
+            known = f"open are {', '.join(map(repr, sorted(opened)))}" if opened else "none is open now"
+            raise NotFound(f"execution {self.execution_id!r} has no open scope {scope!r}; {known}")
+        yield from self._deliver(CANCEL_SCOPE, scope, None)
+
+    def cancel_step(self, step: str) -> Operation[None]:
+        """Cancel a step, given its name in ``steps``: now, or when it begins."""
+        check_key(step, "a step's name")
+        state = yield from self._executions.load(self.execution_id)
+        self._check_running(state, "steps")
+        if step in state.steps:
+            raise Conflict(f"step {step!r} of execution {self.execution_id!r} has ended as {state.steps[step].status}")
+        plan = yield from self._plan(state)
+        if plan is not None and step.partition("[")[0] not in plan.places:
+            raise NotFound(f"the definition of execution {self.execution_id!r} has no step {step!r}; run.steps() lists them")
+        yield from self._deliver(CANCEL_STEP, step, None)
+
+    def _check_running(self, state: ExecutionState, what: str) -> None:
+        if state.status in FINAL:
+            raise ExecutionEnded(f"execution {self.execution_id!r} has ended as {state.status}; its {what} cannot be cancelled")
+        if not is_driven_by_engine(state.identity):
+            raise InvalidInput(f"execution {self.execution_id!r} is driven by hand; cancel its {what} in a transaction")
 
     def _deliver(self, kind: str, name: str, value: Value) -> Operation[None]:
         head = yield from self._executions.head(self.execution_id)

@@ -405,4 +405,4 @@ def _compensation_again(state: ExecutionState, result: dict[str, Any]) -> list[P
 
 def _failed(state: ExecutionState, names: Iterable[str | None]) -> list[str]:
     steps = state.steps
-    return [name for name in names if name in steps and steps[name].status == StepStatus.FAILED]
+    return [name for name in names if name in steps and steps[name].status in (StepStatus.FAILED, StepStatus.CANCELLED)]

@@ -79,7 +79,7 @@ class StepRecord(msgspec.Struct, frozen=True):
     output: Value = None
     """None unless the status is ``COMPLETED``: errors are no outputs."""
     error: ErrorRecord | None = None
-    """Why it failed; None unless the status is ``FAILED``."""
+    """Why it failed, or that a call of a function was cancelled; None for any other."""
     attempts: tuple[AttemptRecord, ...] = ()
     """All tries, the first one first; empty for what is not tried, such as a wait."""
     started_at: datetime | None = None
@@ -208,7 +208,7 @@ def _failure(record: StepOutput) -> dict[str, Any] | None:
 
 
 def _read(record: StepOutput) -> tuple[Value, ErrorRecord | None]:
-    if record.status == StepStatus.FAILED:
+    if record.status in (StepStatus.FAILED, StepStatus.CANCELLED):
         error = _failure(record)
         return None, None if error is None else ErrorRecord.of(error)
     return record.output, None

@@ -84,7 +84,7 @@ class TransactionOperations(Buffer):
     def _commit_to(self, session: OpenTransaction, batch: Sequence[Planned]) -> Operation[Receipt]:
         identity = session.live.state.identity
         if is_driven_by_engine(identity):
-            self.check_engine_driven(identity)
+            self._check_engine_driven(identity)
         return (yield from self._executions.commit(session, batch))
 
 

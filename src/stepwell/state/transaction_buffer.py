@@ -200,7 +200,7 @@ class Buffer:
         """Add a mutation that was checked elsewhere."""
         self._batch.append(mutation)
 
-    def check_engine_driven(self, identity: Metadata) -> None:
+    def _check_engine_driven(self, identity: Metadata) -> None:
         """Raise ``ValidationFailed`` for changes that only the engine makes to an execution that it runs."""
         refusals = [
             Problem(ValidationFailed.code, _not_yours(identity), f"mutation {number} ({name})")

@@ -64,14 +64,35 @@ class AsyncRun:
         """
         await self._driver.run(self._do.signal(name, value))
 
-    async def cancel(self) -> None:
-        """Request the execution and its children to end.
+    async def cancel(self, *, scope: str | None = None) -> None:
+        """Request the execution and its children to end, or cancel a scope of it.
 
         Their code gets ``ExecutionCancelled`` at its next call and may clean up.
 
-        Raise ``ExecutionEnded`` if the execution has ended.
+        - ``scope``: the name of a scope of the definition, for all of its scopes that are open, or the id of one, such as
+          ``left[2]``. What is inside ends in one commit, and late results of it are discarded; the rest continues.
+
+        Raise ``ExecutionEnded`` if the execution has ended, and ``NotFound`` if no such scope is open.
+
+        Example:
+
+            run.cancel(scope="left")
         """
-        await self._driver.run(self._do.cancel())
+        await self._driver.run(self._do.cancel(scope))
+
+    async def cancel_step(self, step: str) -> None:
+        """Cancel a step of the execution: now if it is under way, else when it begins.
+
+        It is recorded as CANCELLED, and a late result of it is discarded. A declared workflow continues after it with null as
+        its output; in a workflow function the call raises ``StepFailed`` with the kind ``StepCancelled``.
+
+        - ``step``: the step's name as ``steps`` gives it, such as ``charge``, ``charge#2`` or ``resize[3]``. In a declared
+          workflow it may also be a wait.
+
+        Raise ``ExecutionEnded`` if the execution has ended, ``Conflict`` if the step has, and ``NotFound`` if its definition
+        has no such step.
+        """
+        await self._driver.run(self._do.cancel_step(step))
 
     async def retry(self) -> None:
         """Continue a failed execution at the step or child that failed; completed steps are not run again.

@@ -217,12 +217,22 @@ def signal(execution_id: str, name: str, value: Any) -> None:
 
 @command("cancel")
 @click.argument("execution_id", metavar="ID")
-def cancel(execution_id: str) -> None:
-    """Request a run to end. Its code gets the request at its wait or next call, and can clean up."""
+@click.option("--scope", metavar="NAME", help="Cancel only this scope of the definition.")
+@click.option("--step", metavar="NAME", help="Cancel only this step, as `stepwell show` names it.")
+def cancel(execution_id: str, scope: str | None, step: str | None) -> None:
+    """Request a run to end, or cancel a part of it. Code gets the request at its wait or next call, and can clean up."""
     given = settings()
+    if scope is not None and step is not None:
+        raise click.UsageError("give either --scope or --step, not both")
     with given.open() as well:
-        well.run(execution_id).cancel()
-    report(given, {"execution_id": execution_id, "cancel": "asked"}, f"{execution_id} is requested to end")
+        run = well.run(execution_id)
+        if step is not None:
+            run.cancel_step(step)
+        else:
+            run.cancel(scope=scope)
+    part = {"scope": scope} if scope is not None else {"step": step} if step is not None else {}
+    what = "".join(f"{kind} {name} of " for kind, name in part.items())
+    report(given, {"execution_id": execution_id, "cancel": "asked", **part}, f"{what}{execution_id} is requested to end")
 
 
 @command("retry")

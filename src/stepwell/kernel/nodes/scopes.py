@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import UNSET
 
-from stepwell.errors import ValidationFailed
+from stepwell.errors import ExecutionCancelled, ValidationFailed
 from stepwell.flow.definition.node import Action, CancelScopeNode
 from stepwell.kernel.data_view import TemplateData, ending, loops_around, output_of
 from stepwell.kernel.protocol import Abandon, CancelChild, End, Trouble, trouble, trouble_of
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "begin",
     "cancel_inside",
+    "cancel_named",
     "enter_scope",
     "go_on_without",
     "hand_over",
@@ -35,6 +36,7 @@ __all__ = [
     "leave",
     "member_ended",
     "pass_scope",
+    "stop",
     "time_over",
     "undo_order",
 ]
@@ -80,7 +82,7 @@ def cancel_inside(run: Interpreter, frame: LiveToken) -> None:
     for token in reversed(inside):  # inner scopes close before outer ones
         compensations += token.compensations
         token.compensations = []
-        _stop(run, token)
+        stop(run, token)
         # A compensation that was running has had no effect on record; it runs again from its start.
         if token.slot == UNDO:
             token.value = {"undo": token.value["undo"]}
@@ -93,7 +95,7 @@ def cancel_inside(run: Interpreter, frame: LiveToken) -> None:
     hand_over(run, compensations, home)
 
 
-def _stop(run: Interpreter, token: LiveToken) -> None:
+def stop(run: Interpreter, token: LiveToken) -> None:
     """Cancel the effect that a token waits for."""
     run.frames.pop(token.key, None)
     child_id = token.value.get("child")
@@ -217,6 +219,14 @@ def leave(run: Interpreter, frame: LiveToken, how: How, error: Trouble) -> None:
     frame.value = {"ending": {"how": how, "error": error}}
     run.changes.touch(frame)
     _undo_next(run, frame)
+
+
+def cancel_named(run: Interpreter, name: str) -> None:
+    """Cancel the open scopes of a node, or the one with this id."""
+    error = trouble("ExecutionCancelled", f"scope {name!r} was cancelled", ExecutionCancelled.code)
+    for frame in [each for each in run.scopes.values() if name in (each.place.name, each.scope_id)]:
+        if frame.id in run.scopes:  # the scope cancelled before may have enclosed this one
+            leave(run, frame, "cancelled", error)
 
 
 def _keep_failed_undo(run: Interpreter, frame: LiveToken, undo: LiveToken, error: Trouble) -> None:

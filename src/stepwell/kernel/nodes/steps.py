@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from stepwell.errors import InvalidInput
 from stepwell.flow.definition.builtin_steps import builtin_of
-from stepwell.flow.definition.node import Action, CancelScopeNode, ScriptNode, StepNode, Subworkflow
+from stepwell.flow.definition.node import Action, Approval, CancelScopeNode, ScriptNode, Signal, StepNode, Subworkflow, Wait
 from stepwell.flow.definition.outline import Place
 from stepwell.flow.json_schema import check_schema
 from stepwell.flow.language.errors import listed, suggest
 from stepwell.flow.retry import Retry
 from stepwell.kernel.data_view import TemplateData
-from stepwell.kernel.nodes.scopes import keep_undo, leave
+from stepwell.kernel.nodes.scopes import keep_undo, leave, stop
 from stepwell.kernel.plan import key_of
 from stepwell.kernel.protocol import (
     AttemptFailed,
@@ -240,6 +240,20 @@ def time_is_up(run: Interpreter, token: LiveToken, field: str) -> None:
     run.effects.append(CancelChild(child_id))
     message = f"child execution {child_id!r} took longer than {node.timeout_seconds:g} s, the timeout_seconds of its node"
     step_failed(run, token, AttemptFailed(token.id, token.key, trouble("TimeoutError", message), ("TimeoutError",)))
+
+
+def is_cancellable(token: LiveToken) -> bool:
+    """Return whether a token stands at a step or a wait that a caller may cancel. Compensation is seen through."""
+    return token.slot != UNDO and isinstance(token.place.node, Action | Wait | Signal | Approval)
+
+
+def cancel_step(run: Interpreter, token: LiveToken) -> None:
+    """Cancel a step or a wait, and continue after it with null as its output."""
+    stop(run, token)
+    run.quiet(token)
+    token.value = {}
+    run.changes.record(token.key, token.place.name, StepStatus.CANCELLED, b"null", run.now_ms)
+    run.done(token, b"null")
 
 
 def child_started(run: Interpreter, token: LiveToken) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -26,7 +26,7 @@ from stepwell.model.mutation import IncrementStepCount
 from stepwell.model.record import overran
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, recode, to_value
-from stepwell.runtime.inbox import CHILD, SIGNAL, Inbox, Message
+from stepwell.runtime.inbox import CANCEL_STEP, CHILD, SIGNAL, Inbox, Message
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.call_positions import OutsideSequence
 from stepwell.runtime.sessions.call_record import CallRecord
@@ -61,6 +61,10 @@ class Calls:
         self._services, self._writer, self._record, self._waits = services, writer, record, waits
         self._inbox, self._attempts, self._budget = inbox, attempts, attempts.budget
         self._identity, self._unawaited = writer.identity, unawaited
+        self._under_way: dict[str, asyncio.Task[Any]] = {}
+        """The tasks that make or wait for steps, by the steps' keys."""
+        self._cancelled: dict[str, Message] = {}
+        """Requests to cancel them that their tasks have been told."""
 
     async def step(
         self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
@@ -82,12 +86,57 @@ class Calls:
                 await self._refuse(step, position, key, error)
                 raise
             try:
-                return step.decode(await self._tried(step, position, key, arguments, keywords))
+                return step.decode(await self._cancellable(step, position, key, arguments, keywords))
             except GovernanceViolated as error:  # between two attempts
                 await self._refuse(step, position, key, error)
                 raise
             finally:
                 self._budget.end()
+
+    def cancel_steps(self) -> None:
+        """Cancel the steps under way that the inbox has requests for; one that has not begun is cancelled when it does."""
+        for key, task in list(self._under_way.items()):
+            message = self._cancel_of(key)
+            if message is not None and key not in self._cancelled:
+                self._cancelled[key] = message
+                task.cancel()
+
+    def _cancel_of(self, key: str) -> Message | None:
+        waiting = self._inbox.waiting.values()
+        return next((each for each in waiting if (each.kind, each.name) == (CANCEL_STEP, key)), None)
+
+    async def _cancellable(
+        self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> bytes:
+        """Make a step unless a request to cancel it has come, or comes meanwhile. Compensation is seen through."""
+        if self._inbox.waiting and not self._waits.is_shielded and (message := self._cancel_of(key)) is not None:
+            await self._record_cancelled(step, position, key, message)
+        try:
+            return await self._tried(step, position, key, arguments, keywords)
+        except asyncio.CancelledError:
+            message = self._cancelled.get(key)
+            task = asyncio.current_task()
+            if message is None or task is None or not self._is_going_on():
+                raise
+            task.uncancel()
+        await self._record_cancelled(step, position, key, message)
+        raise AssertionError  # it has raised
+
+    def _begin_cancellable(self, key: str) -> None:
+        """Note that this task may be cancelled with the step; it must not be while it commits what came of it."""
+        task = asyncio.current_task()
+        if task is not None and not self._waits.is_shielded:
+            self._under_way[key] = task
+
+    async def _record_cancelled(self, step: Step[..., Any], position: str, key: str, message: Message) -> NoReturn:
+        """Record a step as cancelled in the commit that takes the request, and raise that to the code."""
+        kind, text = "StepCancelled", f"step {key!r} was cancelled"
+        told: dict[str, Value] = {"kind": kind, "message": text, "code": None, "class": "control_flow", "is_retryable": False}
+        failure = recode({"error": told, "attempts": self._record.token(key).get("attempt", 0)})
+        record = self._record.put(key, position, StepStatus.CANCELLED, failure, 0, step.name)
+        self._inbox.forget(message.key)
+        await self._writer.commit([*self._record.token_drop(key), record, *self._inbox.taking(message)])
+        raise StepFailed(step.name, kind, text, key, "control_flow")
 
     async def _refuse(self, step: Step[..., Any], position: str, key: str, error: GovernanceViolated) -> None:
         """Record that the budget refused a step. Compensation is always allowed, since the step that it undoes has happened."""
@@ -109,6 +158,7 @@ class Calls:
                 self._budget.again(key, is_free=self._waits.is_shielded)
             number += 1
             self._waits.making.add(position)
+            self._begin_cancellable(key)
             try:
                 made = await self._attempts.make(step, key, number, arguments, keywords, self._seconds_left())
             except asyncio.CancelledError:
@@ -116,6 +166,7 @@ class Calls:
                 raise
             finally:
                 self._waits.making.discard(position)
+                self._under_way.pop(key, None)
             if made.error is not None:
                 self._check_time(position, made.error)
                 await self._failed_attempt(step, position, key, number, policy, made.error, made)
@@ -154,11 +205,16 @@ class Calls:
         await self._wait(key, position, "retry", step.name, due, step.name)
 
     async def _wait(self, key: str, position: str, kind: str, name: str, due: int | None, label: str) -> Message | None:
+        if kind == "retry":
+            self._begin_cancellable(key)
+            self.cancel_steps()  # a request may have come while the failure was committed
         try:
             return await self._waits.wait(key, position, kind, name, due)
         except asyncio.CancelledError:
             self._give_up(key, position, label)
             raise
+        finally:
+            self._under_way.pop(key, None)
 
     async def _hold(self) -> None:
         """Wait to be unwound while the worker stops: nothing new begins. Compensation is finished."""
@@ -170,7 +226,7 @@ class Calls:
 
         In the next run the failure is there at once, and this call must not begin before it is cancelled again.
         """
-        if self._is_going_on():
+        if self._is_going_on() and key not in self._cancelled:
             record = self._record.put(key, position, StepStatus.SKIPPED, b"null", 0, name)
             self._writer.buffer(*self._record.token_drop(key), record)
 

@@ -279,6 +279,7 @@ class FunctionSession(Session):
     async def _receive(self, new: Sequence[Message]) -> None:  # noqa: ARG002 - waits look at all messages
         """Deliver messages to the waits. A cancel request is passed on to children at once."""
         self._waits.deliver_messages()
+        self._calls.cancel_steps()
         if self._waits.cancel is not None and (children := self._cancelled_children(is_end=False)):
             # If commits are refused now, because the session ends or lost its lease, the end or the next session tells them.
             with suppress(Abandoned, ValidationFailed):

@@ -17,7 +17,7 @@ __all__ = ["Told", "child_result", "child_status", "error_names", "error_value",
 
 def step_output(step: StepOutput, name: str, key: str) -> bytes:
     """Return a recorded output. Raise a recorded failure as it was raised the first time."""
-    if step.status == StepStatus.FAILED:
+    if step.status in (StepStatus.FAILED, StepStatus.CANCELLED):
         error = step.output["error"]
         if error.get("code") == GovernanceViolated.code:
             # Records of earlier releases have the code in the message.
