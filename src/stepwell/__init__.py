@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ExecutionFailed,
         ExecutionTimedOut,
         GovernanceViolated,
+        InvalidBackup,
         InvalidDefinition,
         InvalidInput,
         InvalidSnapshot,
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from stepwell.flow.governance import Governance
     from stepwell.flow.retry import Retry
     from stepwell.kernel.soundness.explorer import Exploration, Fault, check, explore
+    from stepwell.maintenance.backup import BackupReport, BackupVerification, verify_backup
+    from stepwell.maintenance.restore import RestoreReport
     from stepwell.model.access import AccessToken, Identity, IssuedToken, Role
     from stepwell.model.execution_state import Change, ExecutionState
     from stepwell.model.limits import Limits
@@ -102,6 +105,8 @@ __all__ = [
     "AsyncRun",
     "AsyncStepwell",
     "AttemptRecord",
+    "BackupReport",
+    "BackupVerification",
     "CancelScope",
     "Change",
     "Client",
@@ -132,6 +137,7 @@ __all__ = [
     "Health",
     "HeldLock",
     "Identity",
+    "InvalidBackup",
     "InvalidDefinition",
     "InvalidInput",
     "InvalidSnapshot",
@@ -159,6 +165,7 @@ __all__ = [
     "Receipt",
     "ReceiptArchived",
     "RequestFailed",
+    "RestoreReport",
     "Retry",
     "Role",
     "Run",
@@ -205,6 +212,7 @@ __all__ = [
     "step",
     "stepwell_app",
     "uuid",
+    "verify_backup",
     "verify_proof",
     "wait_signal",
     "workflow",
@@ -232,6 +240,7 @@ _HOMES = {
         "ExecutionFailed",
         "ExecutionTimedOut",
         "GovernanceViolated",
+        "InvalidBackup",
         "InvalidDefinition",
         "InvalidInput",
         "InvalidSnapshot",
@@ -261,6 +270,8 @@ _HOMES = {
     "kernel.soundness.explorer": ("Exploration", "Fault", "check", "explore"),
     "model.scoped_operations": ("Entry", "StateChange"),
     "model.limits": ("Limits",),
+    "maintenance.backup": ("BackupReport", "BackupVerification", "verify_backup"),
+    "maintenance.restore": ("RestoreReport",),
     "model.receipt_chain": ("Verification", "verify_proof"),
     "model.receipt": ("Receipt",),
     "model.record": (

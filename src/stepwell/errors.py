@@ -6,6 +6,7 @@
     │   ├── LimitExceeded       over a configured limit
     │   ├── AlreadyRecorded     the step or trigger already has its output
     │   ├── InvalidSnapshot     snapshot bytes that cannot be restored here
+    │   ├── InvalidBackup       files that are no backup, or a damaged one
     │   └── InvalidDefinition   a workflow definition with faults
     ├── NotFound                no such execution, revision or receipt
     ├── Conflict                another writer was first
@@ -56,6 +57,7 @@ __all__ = [
     "ExecutionFailed",
     "ExecutionTimedOut",
     "GovernanceViolated",
+    "InvalidBackup",
     "InvalidDefinition",
     "InvalidInput",
     "InvalidSnapshot",
@@ -159,6 +161,12 @@ class InvalidSnapshot(ValidationFailed):
     """These bytes are not a snapshot that can be restored here; nothing was written."""
 
     code = "SW-104"
+
+
+class InvalidBackup(ValidationFailed):
+    """These files are not a backup that can be read here, or they are damaged; nothing was written."""
+
+    code = "SW-107"
 
 
 class InvalidDefinition(ValidationFailed):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from stepwell.errors import CommitUnknown
 
-__all__ = ["LEASE_POINTS", "POINTS", "QUEUE_POINTS", "armed", "fault", "fault_after_commit"]
+__all__ = ["BACKUP_POINTS", "LEASE_POINTS", "POINTS", "QUEUE_POINTS", "armed", "fault", "fault_after_commit"]
 
 # The numbers are the fault points FP0-FP14 of the reliability catalogue.
 POINTS: dict[str, str] = {
@@ -43,6 +43,14 @@ QUEUE_POINTS: dict[str, str] = {
     "queue.item_moved": "FP7 after each item that is marked, returned, cancelled, driven again, recovered or dropped",
 }
 """Points that only writes to the queue reach."""
+
+BACKUP_POINTS: dict[str, str] = {
+    "backup.segment_written": "after each segment of a backup is written, which no manifest names yet",
+    "backup.manifest_written": "the new manifest is written beside the one that counts",
+    "backup.finished": "the new manifest counts, files that it does not name are still there",
+    "restore.batch_written": "after each batch that a restore has written",
+}
+"""Points that only backups and restores reach."""
 
 LEASE_POINTS: dict[str, str] = {
     "lease.claimed": "FP7 executions that were due are leased to a worker",

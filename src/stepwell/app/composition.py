@@ -13,12 +13,14 @@ from stepwell.clock import Clock, SystemClock
 from stepwell.config import DEFAULT_URL, choose_url, without_secrets
 from stepwell.contract.store import Store
 from stepwell.errors import StoreUnavailable
+from stepwell.maintenance.backup import BackupReport, create_backup
+from stepwell.maintenance.restore import RestoreReport, restore_backup, resume_restored
 from stepwell.model.ids import new_id
 from stepwell.model.limits import Limits
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.pipeline.notifications import Notifications
-from stepwell.pipeline.operations import AsyncDriver, Operation
+from stepwell.pipeline.operations import AsyncDriver, Operation, read
 from stepwell.pipeline.store_clock import StoreClock
 from stepwell.pipeline.store_writer import StoreWriter
 from stepwell.pipeline.write_statistics import WriteStatistics
@@ -73,6 +75,7 @@ class Parts:
     """The collaborators of one well, wired together."""
 
     def __init__(self, url: str | Store | None, clock: Clock | None, limits: Limits | None, signing_key: bytes | None) -> None:
+        self._signing_key = signing_key
         clock, self.limits = clock or SystemClock(), limits or Limits()
         self.store, self.address = _store_of(url, clock, self.limits)
         self.clock = StoreClock(self.store, clock)
@@ -111,6 +114,18 @@ class Parts:
     def write_statistics(self) -> WriteStatistics:
         """What this process wrote."""
         return self._writer.statistics
+
+    def backup(self, folder: Path, workspace: str | None) -> Operation[BackupReport]:
+        """Back the store up into a folder."""
+        return read(lambda: create_backup(self.store, folder, workspace, new_id))
+
+    def restore_backup(self, folder: Path) -> Operation[RestoreReport]:
+        """Restore a backup into the store."""
+        return restore_backup(self.store, folder, key=self._signing_key)
+
+    def resume_restored(self) -> Operation[int]:
+        """Let what was restored go on."""
+        return resume_restored(self.store)
 
     def health(self) -> Operation[Health]:
         """Check the store, and the worker if there is one."""

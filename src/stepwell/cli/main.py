@@ -265,6 +265,7 @@ COMMANDS = {
     "check": CommandEntry(f"{_AT}.definitions:check", "Check definitions or a run, and print every fault with its position."),
     "draw": CommandEntry(f"{_AT}.definitions:draw", "Draw a definition or a run as SVG or Mermaid."),
     "state": CommandEntry(f"{_AT}.state:state", "Read and write scoped state."),
+    "backup": CommandEntry(f"{_AT}.backup:backup", "Back a store up, and restore it."),
     "doctor": CommandEntry(f"{_AT}.doctor:doctor", "Check this installation and its store."),
     "migrate": CommandEntry(f"{_AT}.doctor:migrate", "Migrate a store to the schema of this version."),
     "demo": CommandEntry(f"{_AT}.demo:demo", "Kill a run inside a step, resume it and verify it."),

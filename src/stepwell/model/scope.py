@@ -24,6 +24,7 @@ _INTERNAL: dict[str, tuple[str, ...]] = {
     "definition": (),
     "schedule": (),
     "worker": (),
+    "restore": (),
     "access": (),
     "idempotency": ("a bucket",),
     "audit": ("a bucket",),

@@ -119,6 +119,23 @@ class GroupCommit:
             if is_leader:
                 self._hand_over()
 
+    def write_many(self, units: Sequence[Unit]) -> list[Outcome]:
+        """Write units in order, in groups as large as allowed; wait, and return the outcome of each."""
+        if self._is_instant:
+            return [self.write(unit) for unit in units]
+        if self._process != process_id():
+            self._check_process()
+        tickets = [ThreadTicket(unit) for unit in units]
+        with self._lock:
+            self._check_open()
+            has_place, self._is_writing = not self._is_writing, True
+            self._waiting.extend(tickets)
+        if has_place:
+            self._wake_writer()
+        for ticket in tickets:
+            ticket.gate.acquire()
+        return [ticket.result() for ticket in tickets]
+
     def write_async(self, unit: Unit) -> Awaitable[Outcome]:
         """Write a unit, and return an awaitable outcome. A unit whose caller is cancelled before its group begins is not
         written."""

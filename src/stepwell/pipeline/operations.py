@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -34,9 +34,11 @@ __all__ = [
     "ReadHead",
     "WaitEffect",
     "Write",
+    "WriteMany",
     "read",
     "wait",
     "write",
+    "write_many",
     "write_or_raise",
 ]
 
@@ -140,6 +142,12 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     unit: Unit
 
 
+class WriteMany(msgspec.Struct, frozen=True, gc=False):
+    """Units to be written in order, in as few transactions as possible. A refused one does not stop the others."""
+
+    units: Sequence[Unit]
+
+
 class WaitEffect:
     """A wait for a notification, at most for a number of seconds."""
 
@@ -149,7 +157,7 @@ class WaitEffect:
         self.listening, self.seconds = listening, seconds
 
 
-Effect = Read | Write | WaitEffect
+Effect = Read | Write | WriteMany | WaitEffect
 Operation = Generator[Effect, Any, T]
 
 
@@ -176,6 +184,11 @@ def write_or_raise(unit: Unit) -> Operation[Written | Seen]:
     return outcome
 
 
+def write_many(units: Sequence[Unit]) -> Operation[list[Outcome]]:
+    """Write units in order, and return the outcome of each."""
+    return (yield WriteMany(units))
+
+
 class Driver:
     """Runs operations for callers that block."""
 
@@ -188,7 +201,12 @@ class Driver:
             effect = operation.send(None)
             while True:
                 try:
-                    answer = self._group.write(effect.unit) if isinstance(effect, Write) else _answer(effect)
+                    if isinstance(effect, Write):
+                        answer = self._group.write(effect.unit)
+                    elif isinstance(effect, WriteMany):
+                        answer = self._group.write_many(effect.units)
+                    else:
+                        answer = _answer(effect)
                 except BaseException as error:  # noqa: BLE001 - the operation decides what to do about it
                     effect = operation.throw(error)
                 else:
@@ -248,6 +266,8 @@ class AsyncDriver:
                     if isinstance(effect, Write):
                         unit = effect.unit
                         answer = self._group.write(unit) if self._may_block() else await self._group.write_async(unit)
+                    elif isinstance(effect, WriteMany):
+                        answer = await asyncio.gather(*(self._group.write_async(each) for each in effect.units))
                     elif isinstance(effect, WaitEffect):
                         answer = await effect.listening.wait_async(effect.seconds)
                     elif self._is_instant:

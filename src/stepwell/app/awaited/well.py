@@ -27,6 +27,8 @@ from stepwell.duration import Span
 from stepwell.errors import AlreadyExists, LimitExceeded, NotFound, StepwellError
 from stepwell.flow.function import Workflow
 from stepwell.flow.governance import Governance
+from stepwell.maintenance.backup import BackupReport
+from stepwell.maintenance.restore import RestoreReport
 from stepwell.model.execution_state import Change, ExecutionState
 from stepwell.model.ids import new_id
 from stepwell.model.limits import Limits
@@ -511,6 +513,33 @@ class AsyncStepwell:
         Raise ``InvalidInput`` if the file exists or cannot be written; nothing was moved then.
         """
         return await self._driver.run(self._parts.copies.archive(execution_id, file_of(to), through))
+
+    async def backup(self, folder: str | Path, *, workspace: str | None = None) -> BackupReport:
+        """Back this well up into a folder, as it is at one moment, while it is in use.
+
+        A folder that has a backup already gets the commits since then, and the state and queue of now.
+
+        - ``folder``: a new folder, or one with an earlier backup of the same.
+        - ``workspace``: back up only this workspace, with the definitions that all share; None for everything.
+
+        Raise ``InvalidInput`` for another folder, ``InvalidBackup`` if the backup in it is damaged, and ``Conflict`` if the well is
+        written to without a pause. The earlier backup stays as it was then.
+        """
+        return await self._driver.run(self._parts.backup(Path(folder), workspace))
+
+    async def restore_backup(self, folder: str | Path) -> RestoreReport:
+        """Restore a backup into this well, which must have nothing of it, and compare everything with the backup.
+
+        Nothing runs before ``resume_restored``: executions do not come due, and workspaces are paused. A restore that was
+        interrupted is continued by the same call.
+
+        Raise ``InvalidBackup`` for a damaged backup before anything is written, and ``AlreadyExists`` if this well has other data.
+        """
+        return await self._driver.run(self._parts.restore_backup(Path(folder)))
+
+    async def resume_restored(self) -> int:
+        """Let what was restored go on, and return how many executions were held. Raise ``NotFound`` if nothing was restored."""
+        return await self._driver.run(self._parts.resume_restored())
 
     async def delete(self, execution_id: str) -> None:
         """Delete an execution with its history. Its id is never used again, so that a late writer cannot revive it."""

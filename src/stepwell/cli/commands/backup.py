@@ -1,0 +1,90 @@
+"""``backup``: back a store up, check a backup, restore it, and let what was restored go on."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from stepwell.cli.exit_codes import ExitCode
+from stepwell.cli.main import CommandEntry, Group, command
+from stepwell.cli.options import settings
+from stepwell.cli.output import printable
+from stepwell.cli.report import report
+
+__all__ = ["backup"]
+
+_AT = "stepwell.cli.commands.backup"
+
+
+@click.group(
+    "backup",
+    cls=Group,
+    entries={
+        "create": CommandEntry(f"{_AT}:create", "Back the store up into a folder."),
+        "verify": CommandEntry(f"{_AT}:verify", "Check a backup without restoring it."),
+        "restore": CommandEntry(f"{_AT}:restore", "Restore a backup into a new store."),
+        "resume": CommandEntry(f"{_AT}:resume", "Let what was restored go on."),
+    },
+)
+def backup() -> None:
+    """Back a store up, and restore it into another one."""
+
+
+_folder = click.argument("folder", metavar="FOLDER")
+
+
+@command("create")
+@_folder
+@click.option("--workspace", "-w", default=None, help="Back up only this workspace. Default: everything.")
+def create(folder: str, workspace: str | None) -> None:
+    """Back the store up into a folder, while it is in use. A folder with a backup gets what is new since then."""
+    given = settings()
+    with given.open() as well:
+        done = well.backup(folder, workspace=workspace)
+    counts = ", ".join(f"{count:,} {what}" for what, count in done.counts.items())
+    report(given, done, f"{printable(folder)} has {counts}; {done.new_commits:,} commits are new, {done.size:,} bytes in all")
+
+
+@command("verify")
+@_folder
+def verify(folder: str) -> None:
+    """Check a backup: every checksum and every receipt. It needs no store."""
+    from stepwell.maintenance.backup import verify_backup
+
+    given = settings()
+    found = verify_backup(folder)
+    facts: Any = msgspec.to_builtins(found)
+    if given.is_json:
+        given.screen.json(facts)
+    elif found.ok:
+        given.screen.write(
+            f"ok: {found.executions:,} executions, {found.receipts:,} receipts, {found.keys:,} keys, {found.items:,} items"
+        )
+    else:
+        for problem in found.problems:
+            given.screen.write(printable(problem))
+    if not found.ok:
+        sys.exit(ExitCode.FAILED)
+
+
+@command("restore")
+@_folder
+def restore(folder: str) -> None:
+    """Restore a backup into the store of --url, which must be new. Nothing runs before `stepwell backup resume`."""
+    given = settings()
+    with given.open(creates=True) as well:
+        done = well.restore_backup(folder)
+    counts = ", ".join(f"{count:,} {what}" for what, count in done.counts.items())
+    report(given, done, f"restored {counts}; {done.held:,} executions wait for `stepwell backup resume`")
+
+
+@command("resume")
+def resume() -> None:
+    """Let what was restored go on: executions come due, and workspaces start their items."""
+    given = settings()
+    with given.open() as well:
+        count = well.resume_restored()
+    report(given, {"resumed": count}, f"{count:,} executions go on where a worker has them")

@@ -1,0 +1,368 @@
+"""Restore a backup into a store that has nothing, through the contract: every receipt as it was, and nothing runs yet.
+
+What is restored is held: executions do not come due, and workspaces are paused, until ``resume_restored``. Otherwise work that went
+on in the old store after the backup was made would be done once more. A mark in the store says which backup is being restored, so
+that a restore that was interrupted is continued by starting it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stepwell.clock import to_ms
+from stepwell.contract.store import ExecutionQuery, Store
+from stepwell.errors import AlreadyExists, Corrupted, InvalidBackup, InvalidInput, NotFound, StepwellError
+from stepwell.fault_points import fault
+from stepwell.maintenance.backup import Chain, Moment, chains_of, joined, verify_backup
+from stepwell.maintenance.backup_files import (
+    EntryRecord,
+    HeadRecord,
+    ItemRecord,
+    Manifest,
+    QueueRecord,
+    ScopeRecord,
+    TierRecord,
+    WorkspaceRecord,
+    read_manifest,
+    read_segment,
+)
+from stepwell.model.commit import Adoption, Commit, Creation, Head, Outcome, StateBatch, StoredCommit, Unit, Written
+from stepwell.model.execution_state import ONLY, sha256_hex
+from stepwell.model.ids import revision_in
+from stepwell.model.mutation import Create, Restore, SetStatus, decode_mutations
+from stepwell.model.queue_item import (
+    DEFAULT_QUEUE,
+    Enqueue,
+    Item,
+    ItemMark,
+    ItemQuery,
+    ItemStatus,
+    NewItem,
+    PutQueue,
+    PutTier,
+    PutWorkspace,
+    Workspace,
+)
+from stepwell.model.receipt import decode_header
+from stepwell.model.record import Metadata, decode_metadata, decode_status
+from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
+from stepwell.model.scoped_operations import Delete, Put, StateOp
+from stepwell.model.snapshot import stored_state
+from stepwell.model.status import FINAL
+from stepwell.model.value import canonical, decode
+from stepwell.pipeline.operations import Operation, read, write_many, write_or_raise
+from stepwell.state.executions import is_driven_by_engine
+
+__all__ = ["RestoreReport", "restore_backup", "resume_restored"]
+
+_MARK = internal_path("restore", DEFAULT_WORKSPACE)
+_STATE, _HELD, _PAUSED = "backup", "held/", "workspace/"
+_BATCH = 1_000
+_OPS = 200
+_UNLIMITED = "unlimited"
+
+
+class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A backup that was restored."""
+
+    backup_id: str
+    counts: dict[str, int]
+    """How many ``executions``, ``commits``, ``keys`` and ``items`` the store has now."""
+    digest: str
+    """The digest of everything in the store, which is that of the backup."""
+    held: int
+    """How many executions wait for ``resume_restored``."""
+
+
+def restore_backup(store: Store, folder: Path, *, key: bytes | None) -> Operation[RestoreReport]:
+    """Restore a backup into a store that has nothing of it, and compare counts and digests at the end.
+
+    Raise ``InvalidBackup`` for a damaged backup before anything is written, ``AlreadyExists`` for a store that has other data, and
+    ``Corrupted`` if what was restored is not what the backup has.
+    """
+    manifest = yield from read(lambda: read_manifest(folder))
+    found = yield from read(lambda: verify_backup(folder, key=key))
+    if not found.ok:
+        raise InvalidBackup("; ".join(found.problems[:10]))
+    if not (yield from read(lambda: _is_marked(store, manifest))):
+        yield from read(lambda: _check_empty(store, manifest))
+        mark = Put(_MARK, _STATE, msgspec.Raw(canonical({"backup_id": manifest.backup_id, "is_complete": False})))
+        yield from write_or_raise(StateBatch((mark,)))
+    restoring = _Restoring(folder, manifest, (yield from read(store.now_ms)))
+    for batch in restoring.batches():
+        outcomes = yield from write_many(batch)
+        _check(batch, outcomes)
+        fault("restore.batch_written")
+    moment = Moment(store, manifest.workspace)
+    yield from read(moment.find)
+    if moment.digest != manifest.digest:
+        raise Corrupted(
+            f"what was restored is not what the backup has ({moment.counts}, not {manifest.counts}); restore it into a new store"
+        )
+    done = Put(_MARK, _STATE, msgspec.Raw(canonical({"backup_id": manifest.backup_id, "is_complete": True})))
+    yield from write_or_raise(StateBatch((done,)))
+    return RestoreReport(backup_id=manifest.backup_id, counts=moment.counts, digest=moment.digest, held=restoring.held)
+
+
+def resume_restored(store: Store) -> Operation[int]:
+    """Let everything that a restore holds go on: executions come due, and workspaces that were not paused start their items.
+
+    Return how many executions were held. Raise ``NotFound`` if no restore holds anything.
+    """
+    mark = yield from read(lambda: store.entries(_MARK, (_STATE,)))
+    if _STATE not in mark:
+        raise NotFound("nothing in this store was restored and waits; there is nothing to resume")
+    if not decode(mark[_STATE].data or b"{}").get("is_complete"):
+        raise InvalidInput("the restore into this store was interrupted; start it again, and resume when it is done")
+    count = 0
+    while rows := (yield from read(lambda: store.scan(_MARK, prefix=_HELD, limit=_OPS))):
+        names = [key.removeprefix(_HELD) for key, _ in rows]
+        yield from write_or_raise(StateBatch(tuple(Delete(_MARK, key) for key, _ in rows), nudges=tuple(names)))
+        count += len(names)
+    for key, _ in (yield from read(lambda: list(_all(store, _PAUSED)))):
+        yield from _start_workspace(store, key.removeprefix(_PAUSED))
+    rest = yield from read(lambda: [key for key, _ in _all(store, "")])
+    yield from write_or_raise(StateBatch(tuple(Delete(_MARK, each) for each in rest)))
+    return count
+
+
+def _start_workspace(store: Store, name: str) -> Operation[None]:
+    for each in (yield from read(store.workspaces)):
+        if each.workspace_id == name:
+            yield from write_or_raise(PutWorkspace(msgspec.structs.replace(each, is_paused=False)))
+
+
+def _all(store: Store, prefix: str) -> Iterator[tuple[str, Any]]:
+    after = None
+    while rows := store.scan(_MARK, prefix=prefix, after=after):
+        yield from rows
+        after = rows[-1][0]
+
+
+def _is_marked(store: Store, manifest: Manifest) -> bool:
+    found = store.entries(_MARK, (_STATE,))
+    if _STATE not in found:
+        return False
+    said = decode(found[_STATE].data or b"{}")
+    if said.get("backup_id") != manifest.backup_id or said.get("is_complete"):
+        raise AlreadyExists("another backup was restored into this store and waits to be resumed; restore into a new store")
+    return True
+
+
+def _check_empty(store: Store, manifest: Manifest) -> None:
+    workspace = manifest.workspace
+    paths = [path for path in store.scopes(workspace) if not path.startswith(("worker/", "restore/"))]
+    if workspace is not None:
+        paths = [path for path in paths if path != internal_path("definition", DEFAULT_WORKSPACE)]
+    filled = [path for path in paths if store.totals(path).keys]
+    has_runs = store.find(ExecutionQuery(workspace_id=workspace, limit=1))
+    if filled or has_runs or store.items(ItemQuery(workspace_id=workspace, limit=1)):
+        what = "this store" if workspace is None else f"workspace {workspace!r} of this store"
+        raise AlreadyExists(f"{what} has data already; a backup is restored into a new store, so that nothing is overwritten")
+
+
+def _check(units: Sequence[Unit], outcomes: Sequence[Outcome]) -> None:
+    for unit, outcome in zip(units, outcomes, strict=True):
+        if isinstance(outcome, AlreadyExists) and isinstance(unit, Adoption):
+            continue  # an interrupted restore had come this far
+        if isinstance(outcome, StepwellError):
+            raise outcome
+        if isinstance(outcome, Written) and isinstance(unit, Enqueue):
+            for answer in outcome.answers:
+                if isinstance(answer, StepwellError):
+                    raise answer
+
+
+class _Restoring:
+    """What a restore writes, in batches, in an order in which everything refers to what is there already."""
+
+    def __init__(self, folder: Path, manifest: Manifest, now_ms: int) -> None:
+        self._folder, self._manifest, self._now_ms = folder, manifest, now_ms
+        self._workspaces: list[Workspace] = []
+        self._heads: dict[str, Head] = {}
+        self._items: list[Item] = []
+        self.held = 0
+
+    def batches(self) -> Iterator[list[Unit]]:
+        """Return the batches."""
+        batch: list[Unit] = []
+        for unit in self._units():
+            batch.append(unit)
+            if len(batch) >= _BATCH:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    def _units(self) -> Iterator[Unit]:
+        yield from self._settings()
+        yield from self._executions()
+        yield from self._scopes()
+        yield from self._queue_items()
+        # At the end, since until then no limit of a tier may refuse what was there before.
+        for each in self._workspaces:
+            yield PutWorkspace(msgspec.structs.replace(each, is_paused=True))
+
+    def _settings(self) -> Iterator[Unit]:
+        for record in self._records():
+            match record:
+                case TierRecord():
+                    yield PutTier(record.tier)
+                case WorkspaceRecord():
+                    self._workspaces.append(record.workspace)
+                case QueueRecord():
+                    yield PutQueue(record.settings)
+                case HeadRecord():
+                    self._heads[record.head.execution_id] = record.head
+                case ItemRecord():
+                    self._items.append(record.item)
+                case _:
+                    pass
+        for each in self._workspaces:
+            yield PutWorkspace(msgspec.structs.replace(each, tier=_UNLIMITED, is_paused=True))
+            if not each.is_paused:
+                yield _noted(_PAUSED + each.workspace_id)
+
+    def _records(self) -> Iterator[Any]:
+        for segment in self._manifest.segments:
+            if segment.kind == "moment":
+                yield from read_segment(self._folder, segment)
+
+    # Executions.
+
+    def _executions(self) -> Iterator[Unit]:
+        waiting: dict[str, Chain] = {}
+        for name, piece in chains_of(self._folder, self._manifest):
+            head = self._heads.get(name)
+            if head is None:
+                continue  # deleted before the backup's moment
+            chain = joined(waiting.pop(name, None), piece)
+            if chain.last < head.revision:
+                waiting[name] = chain
+                continue
+            yield from self._history(head, chain)
+
+    def _history(self, head: Head, chain: Chain) -> Iterator[Unit]:
+        identity: Metadata | None = None
+        if chain.base is not None:
+            state = stored_state(chain.base)
+            identity = state.identity
+            yield Adoption(
+                execution_id=head.execution_id,
+                workspace_id=head.workspace_id,
+                creation=Creation(head.workflow_id, head.version, head.parent_id),
+                status=decode_status(state.sections["status"][ONLY]),
+                digest=state.receipt,
+                snapshot=chain.base,
+                signature=None if chain.commits else head.signature,
+                adopted_ms=head.created_ms,
+            )
+        for row in chain.commits:
+            if row.revision > head.revision:
+                break
+            unit, named = _commit_of(head, row)
+            identity = named or identity
+            yield unit
+        if head.status not in FINAL and identity is not None and is_driven_by_engine(identity):
+            self.held += 1
+            yield _noted(_HELD + head.execution_id)
+
+    # Scoped state.
+
+    def _scopes(self) -> Iterator[Unit]:
+        path, is_wanted, ops = "", False, list[StateOp]()
+        for record in self._records():
+            if isinstance(record, ScopeRecord):
+                path, is_wanted = record.path, self._manifest.scopes.get(record.path) == record.revision
+            elif isinstance(record, EntryRecord) and is_wanted and (record.expires_ms or self._now_ms + 1) > self._now_ms:
+                ops.append(_put(path, record, self._now_ms))
+                if len(ops) == _OPS:
+                    yield StateBatch(tuple(ops))
+                    ops = []
+        if ops:
+            yield StateBatch(tuple(ops))
+
+    # The queue.
+
+    def _queue_items(self) -> Iterator[Unit]:
+        for item in self._items:
+            is_open = item.status is ItemStatus.PENDING
+            yield Enqueue(
+                (
+                    NewItem(
+                        item_id=item.item_id,
+                        workspace_id=item.workspace_id,
+                        workflow_id=item.workflow_id,
+                        version=item.version,
+                        execution_id=item.execution_id,
+                        input=item.input,
+                        queue=item.queue or DEFAULT_QUEUE,
+                        priority=item.priority,
+                        run_at_ms=item.run_at_ms,
+                        key=item.key,
+                        body_digest=item.body_digest,
+                        singleton=item.singleton,
+                        debounce=item.debounce if is_open else None,
+                        max_attempts=item.max_attempts,
+                    ),
+                )
+            )
+            if not is_open and item.status is not ItemStatus.CLAIMED:
+                yield ItemMark(item.item_id, item.status, error=item.error)
+
+
+def _noted(key: str) -> StateBatch:
+    return StateBatch((Put(_MARK, key, msgspec.Raw(b"true")),))
+
+
+def _put(path: str, record: EntryRecord, now_ms: int) -> Put:
+    """Return the write of an entry: one with a fixed TTL ends when it would have ended, a sliding one begins anew."""
+    if record.expires_ms is None:
+        return Put(path, record.key, record.value)
+    ttl_ms = record.ttl_ms if record.sliding else record.expires_ms - now_ms
+    return Put(path, record.key, record.value, ttl_ms=ttl_ms, sliding=record.sliding)
+
+
+def _commit_of(head: Head, row: StoredCommit) -> tuple[Commit, Metadata | None]:
+    """Return a stored commit as one to write, and the identity that it gives the execution, if it does."""
+    header = decode_header(row.header)
+    status: str | None = None
+    identity: Metadata | None = None
+    for mutation in decode_mutations(row.body):
+        match mutation:
+            case SetStatus():
+                status = mutation.status
+            case Create():
+                identity = decode_metadata(bytes(mutation.metadata))
+            case Restore() if ONLY in mutation.entries.get("identity", {}):
+                identity = decode_metadata(bytes(mutation.entries["identity"][ONLY]))
+                status = _status_in(mutation.entries) or status
+            case Restore():
+                status = _status_in(mutation.entries) or status
+            case _:
+                pass
+    commit = Commit(
+        head.execution_id,
+        head.workspace_id,
+        header.commit_id,
+        header.revision,
+        header.previous,
+        sha256_hex(row.header),
+        row.header,
+        row.body,
+        to_ms(header.committed_at),
+        status,
+        signature=head.signature if header.revision == head.revision else None,
+        creation=Creation(head.workflow_id, head.version, head.parent_id) if header.revision == 0 else None,
+        is_named=revision_in(header.commit_id) != header.revision,
+    )
+    return commit, identity
+
+
+def _status_in(entries: dict[str, dict[str, msgspec.Raw]]) -> str | None:
+    data = entries.get("status", {}).get(ONLY)
+    return None if data is None else str(decode_status(bytes(data)))

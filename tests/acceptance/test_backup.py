@@ -1,0 +1,278 @@
+"""Backups: made while a well is in use, added to, checked, restored into every store, and damaged on purpose."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.acceptance.conftest import OpenWell
+from tests.support.polling import until
+from tests.support.store_urls import url as every_url
+
+import stepwell
+from stepwell import (
+    AlreadyExists,
+    Conflict,
+    FakeClock,
+    InvalidBackup,
+    InvalidInput,
+    NotFound,
+    Scope,
+    Status,
+    Stepwell,
+    step,
+    verify_backup,
+    workflow,
+)
+from stepwell.flow import call, define, signal
+
+__all__ = ["every_url"]
+
+WAIT = 60
+
+
+@step(name="backup.count")
+async def count(number: int) -> int:
+    state = stepwell.current().state(Scope.of_workspace("default"))
+    state.increment("steps")
+    return number + 1
+
+
+@workflow(name="backup.work")
+async def work(number: int) -> int:
+    return await count(await count(number))
+
+
+@workflow(name="backup.wait")
+async def wait_for(name: str) -> Any:
+    return await stepwell.wait_signal(name)
+
+
+declared = define("backup.declared", call(count, {"number": 1}), signal("go"))
+
+
+def fill(well: Any) -> None:
+    """A well with ended, waiting and declared runs, state of all kinds, and a queue."""
+    well.workspaces.put("acme", tier="startup")
+    for number in range(3):
+        well.start(work, number, execution_id=f"done-{number}").result(WAIT)
+    well.start(wait_for, "go", execution_id="waits", workspace="acme")
+    well.start(declared, {}, execution_id="declared")
+    until(lambda: well.run("waits").status() is Status.WAITING and well.run("declared").status() is Status.WAITING)
+    well.state.globals.set("everywhere", {"a": [1, 2.5, None]})
+    well.state.workspace("acme").set("mine", "ü\0")
+    well.state.conversation("talk").set("turn", 1)
+    well.state.custom("gone").set("soon", 1, ttl=3600)
+    made = well.create("by-hand")
+    with well.transaction(made.execution_id) as tx:
+        tx.set_variable("x", 1)
+
+
+def content(well: Any) -> Any:
+    return {
+        "runs": sorted((each.execution_id, each.status, each.revision, each.workspace_id) for each in well.executions.list()),
+        "receipts": [[each.digest for each in well.receipts(name)] for name in ("done-0", "waits", "declared", "by-hand")],
+        "state": [well.state.globals.all(), well.state.workspace("default").all(), well.state.workspace("acme").all()],
+        "more": [well.state.conversation("talk").all(), well.state.custom("gone").all()],
+        "definitions": [each.name for each in well.definitions.list()],
+        "workspaces": [(each.workspace_id, each.tier) for each in well.workspaces.list()],
+    }
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Any:
+    url = f"sqlite:///{tmp_path}/source.db"
+    with Stepwell(url) as well:
+        fill(well)
+    with Stepwell(url, worker=False) as well:
+        yield well
+
+
+def test_backup_restores_into_another_store_as_it_was(filled: Any, open_well: OpenWell, tmp_path: Path) -> None:
+    made = filled.backup(tmp_path / "backup")
+    assert made.counts["executions"] == 6
+    found = verify_backup(tmp_path / "backup")
+    assert (found.ok, found.executions, found.problems) == (True, 6, ())
+    for target in ("memory://", f"sqlite:///{tmp_path}/target.db"):
+        restored = open_well(target, worker=False)
+        report = restored.restore_backup(tmp_path / "backup")
+        assert (report.digest, report.counts) == (made.digest, made.counts)
+        assert content(restored) == content(filled)
+        assert all(restored.verify(each.execution_id).ok for each in restored.executions.list())
+
+
+def test_backup_goes_to_every_store_and_back(filled: Any, every_url: str, tmp_path: Path) -> None:
+    first, expected = filled.backup(tmp_path / "first"), content(filled)
+    with Stepwell(every_url, worker=False) as well:
+        assert well.restore_backup(tmp_path / "first").digest == first.digest
+        assert content(well) == expected
+        assert well.resume_restored() == 2
+        assert well.backup(tmp_path / "second").digest == first.digest
+    assert verify_backup(tmp_path / "second").ok
+    with Stepwell(f"sqlite:///{tmp_path}/target.db", worker=False) as well:
+        assert well.restore_backup(tmp_path / "second").digest == first.digest
+
+
+def test_restored_runs_wait_until_they_are_resumed(filled: Any, tmp_path: Path) -> None:
+    filled.backup(tmp_path / "backup")
+    with Stepwell(f"sqlite:///{tmp_path}/target.db") as well:
+        assert well.restore_backup(tmp_path / "backup").held == 2
+        assert [each.is_paused for each in well.workspaces.list()] == [True, True]
+        assert well.run("waits").status() is Status.WAITING
+        assert well.resume_restored() == 2
+        assert [each.is_paused for each in well.workspaces.list()] == [False, False]
+        well.run("waits").signal("go", 7)
+        well.run("declared").signal("go", 8)
+        assert well.run("waits").result(WAIT) == 7
+        assert well.run("declared").result(WAIT) == 8
+        assert well.start(work, 1).result(WAIT) == 3
+        with pytest.raises(NotFound, match="nothing to resume"):
+            well.resume_restored()
+
+
+def test_second_backup_adds_only_what_is_new(filled: Any, tmp_path: Path) -> None:
+    first = filled.backup(tmp_path / "backup")
+    assert first.new_commits == first.counts["commits"]
+    with filled.transaction("by-hand") as tx:
+        tx.set_variable("x", 2)
+    filled.delete("done-2")
+    filled.state.globals.set("everywhere", "changed")
+    second = filled.backup(tmp_path / "backup")
+    assert (second.generation, second.new_commits, second.backup_id) == (2, 1, first.backup_id)
+    assert verify_backup(tmp_path / "backup").ok
+    with Stepwell("memory://", worker=False) as well:
+        assert well.restore_backup(tmp_path / "backup").digest == second.digest
+        assert well.load("by-hand").variables["x"] == 2
+        assert well.state.globals.get("everywhere") == "changed"
+        assert "done-2" not in [each.execution_id for each in well.executions.list()]
+
+
+def test_archived_runs_are_restored_from_their_snapshot(filled: Any, tmp_path: Path) -> None:
+    filled.archive("done-0", tmp_path / "proof", through=1)
+    filled.archive("done-1", tmp_path / "proof-all")
+    made = filled.backup(tmp_path / "backup")
+    assert verify_backup(tmp_path / "backup").ok
+    with Stepwell("memory://", worker=False) as well:
+        assert well.restore_backup(tmp_path / "backup").digest == made.digest
+        assert well.load("done-1").result == {"output": 3}
+        assert well.verify("done-0").ok
+
+
+def test_one_workspace_is_backed_up_alone(filled: Any, tmp_path: Path) -> None:
+    made = filled.backup(tmp_path / "acme", workspace="acme")
+    assert made.counts["executions"] == 1
+    with Stepwell("memory://", worker=False) as well:
+        well.start(work, 1, execution_id="other")
+        well.restore_backup(tmp_path / "acme")
+        assert sorted(each.execution_id for each in well.executions.list()) == ["other", "waits"]
+        assert well.state.workspace("acme").get("mine") == "ü\0"
+        assert well.state.globals.get("everywhere") is None
+
+
+def test_queue_items_keep_their_keys_and_their_order(tmp_path: Path) -> None:
+    with Stepwell("memory://", worker=False) as well:
+        items = [well.enqueue(work, number, key=f"k{number}", priority=number) for number in range(3)]
+        items[1].cancel()
+        well.backup(tmp_path / "backup")
+    with Stepwell(f"sqlite:///{tmp_path}/target.db", worker=False) as well:
+        well.restore_backup(tmp_path / "backup")
+        assert [(each.item_id, each.status) for each in well.queue.list()] == [
+            (items[2].item_id, "PENDING"),
+            (items[1].item_id, "CANCELLED"),
+            (items[0].item_id, "PENDING"),
+        ]
+        assert well.enqueue(work, 0, key="k0").item_id == items[0].item_id
+
+
+def test_well_that_is_in_use_is_backed_up_at_one_moment(tmp_path: Path) -> None:
+    stop = threading.Event()
+    with Stepwell(f"sqlite:///{tmp_path}/busy.db", worker=False) as well:
+        well.create("pair")
+
+        def keep_writing() -> None:
+            for number in range(200):
+                with well.transaction("pair") as tx:
+                    tx.set_variable("n", number)
+                    tx.state(Scope.globals()).set("n", number)
+                if stop.wait(0.002):
+                    return
+
+        writer = threading.Thread(target=keep_writing)
+        writer.start()
+        try:
+            for _ in range(50):
+                try:
+                    well.backup(tmp_path / "backup")
+                    break
+                except Conflict:
+                    continue
+        finally:
+            stop.set()
+            writer.join()
+        well.backup(tmp_path / "backup")
+    with Stepwell("memory://", worker=False) as well:
+        well.restore_backup(tmp_path / "backup")
+        assert well.load("pair").variables.get("n") == well.state.globals.get("n")
+
+
+def test_store_with_data_is_not_restored_into(filled: Any, tmp_path: Path) -> None:
+    filled.backup(tmp_path / "backup")
+    with pytest.raises(AlreadyExists, match="restored into a new store"):
+        filled.restore_backup(tmp_path / "backup")
+
+
+@pytest.mark.parametrize("damage", ["change", "cut", "remove", "manifest", "record"])
+def test_damaged_backup_is_refused_before_anything_is_written(filled: Any, tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "backup"
+    filled.backup(folder)
+    segment = sorted(folder.glob("*.z"))[0]
+    match damage:
+        case "change":
+            data = bytearray(segment.read_bytes())
+            data[len(data) // 2] ^= 1
+            segment.write_bytes(data)
+        case "cut":
+            segment.write_bytes(segment.read_bytes()[:-10])
+        case "remove":
+            segment.unlink()
+        case "manifest":
+            (folder / "manifest.json").write_text("{}")
+        case _:
+            manifest = json.loads((folder / "manifest.json").read_text())
+            manifest["segments"] = [each for each in manifest["segments"] if each["kind"] != "chains"]
+            (folder / "manifest.json").write_text(json.dumps(manifest))
+    if damage == "manifest":
+        with pytest.raises(InvalidBackup):
+            verify_backup(folder)
+    else:
+        assert not verify_backup(folder).ok
+    with Stepwell("memory://", worker=False) as well:
+        with pytest.raises(InvalidBackup):
+            well.restore_backup(folder)
+        assert well.executions.list() == []
+        assert well.state.globals.all() == {}
+
+
+def test_folder_with_other_files_is_refused(filled: Any, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    with pytest.raises(InvalidInput, match="has other files"):
+        filled.backup(tmp_path / "full")
+    filled.backup(tmp_path / "acme", workspace="acme")
+    with pytest.raises(InvalidBackup, match="of workspace 'acme'"):
+        filled.backup(tmp_path / "acme")
+
+
+def test_signed_heads_are_checked(tmp_path: Path, clock: FakeClock) -> None:
+    key = b"k" * 32
+    with Stepwell("memory://", worker=False, signing_key=key, clock=clock) as well:
+        well.create("one")
+        well.backup(tmp_path / "backup")
+    assert verify_backup(tmp_path / "backup", key=key).ok
+    assert not verify_backup(tmp_path / "backup", key=b"x" * 32).ok
+    with Stepwell("memory://", worker=False, signing_key=key) as well:
+        well.restore_backup(tmp_path / "backup")
+        assert well.verify("one").ok
