@@ -173,3 +173,16 @@ def test_opening_memory_loads_no_driver() -> None:
 def test_package_is_typed_and_says_its_version() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+.*", stepwell.__version__)
     assert importlib.resources.files("stepwell").joinpath("py.typed").is_file()
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    """One word has one meaning. The blocking classes are generated twins, and have no other names."""
+    package = Path(stepwell.__file__).parent
+    places: dict[str, list[str]] = {}
+    for path in sorted(package.rglob("*.py")):
+        if "blocking" in path.parts:
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(path.relative_to(package).as_posix())
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -40,7 +40,7 @@ from stepwell.model.record import decode_token
 from stepwell.model.status import Status
 from stepwell.model.value import Value, decode, recode
 
-__all__ = ["EffectDone", "Refusal", "Turn", "Turns", "failed_end"]
+__all__ = ["EffectDone", "KernelTurn", "KernelTurns", "Refusal", "failed_end"]
 
 
 class Refusal(NamedTuple):
@@ -86,7 +86,7 @@ class EffectDone(NamedTuple):
         return EffectDone(failed, (), self.spending)
 
 
-class Turn(NamedTuple):
+class KernelTurn(NamedTuple):
     """The mutations and effects of some events. Commit ``batch``, whole, before anything else."""
 
     mutations: Sequence[Planned]
@@ -122,7 +122,7 @@ class _Group(NamedTuple):
 _Message = SignalArrived | ChildEnded | CancelRequested
 
 
-class Turns:
+class KernelTurns:
     """Makes the turns of one execution.
 
     Args:
@@ -139,7 +139,7 @@ class Turns:
         self._events: list[EffectDone] = []
         self._groups: deque[_Group] = deque()
         self._under_way: _Group | None = None
-        self._turn: Turn | None = None
+        self._turn: KernelTurn | None = None
         self._messages: dict[str, _Message] = {}
         """Messages that the kernel has received and not taken, by key."""
         self._failure: Trouble | None = None
@@ -169,7 +169,7 @@ class Turns:
 
     # Turns.
 
-    def next(self, now_ms: int, scoped: Mapping[str, Value] | None = None) -> Turn | None:
+    def next(self, now_ms: int, scoped: Mapping[str, Value] | None = None) -> KernelTurn | None:
         """Return the next turn, or None if no event has come.
 
         Args:
@@ -204,7 +204,7 @@ class Turns:
             self._events = []
         return _Group(events, before)
 
-    def _handle(self, group: _Group, now_ms: int) -> tuple[Turn, _Group | None]:
+    def _handle(self, group: _Group, now_ms: int) -> tuple[KernelTurn, _Group | None]:
         """Pass events to the kernel; return the turn, and the events that are left for another commit."""
         mutations: list[Planned] = []
         effects: list[Effect] = []
@@ -230,7 +230,7 @@ class Turns:
             if came.has_more:
                 rest = _Group([EffectDone(TimePassed()), *group.events[number:]], (), group.is_alone)
                 break
-        return Turn(mutations, effects, taken, kept, group.before, end), rest
+        return KernelTurn(mutations, effects, taken, kept, group.before, end), rest
 
     def landed(self, state: State) -> list[Effect]:
         """Note that the turn is committed, and return the effects to carry out now.
@@ -296,7 +296,7 @@ class Turns:
         return True
 
 
-def failed_end(state: State, error: Trouble) -> Turn:
+def failed_end(state: State, error: Trouble) -> KernelTurn:
     """Return the turn that ends an execution as FAILED, whatever its tokens say; its children are cancelled."""
     sections, result = state.sections, {"error": error}
     tokens = [decode_token(data) for data in sections["tokens"].values()]
@@ -308,7 +308,7 @@ def failed_end(state: State, error: Trouble) -> Turn:
         batch.append(SetStatus(Status.RUNNING))
     end = End(Status.FAILED, result)
     batch += [SetResult(msgspec.Raw(recode(result))), SetStatus(Status.FAILED)]
-    return Turn(batch, [*children, end], end=end)
+    return KernelTurn(batch, [*children, end], end=end)
 
 
 def _is_answer(done: EffectDone) -> bool:

@@ -28,7 +28,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.value import Value, canonical
 from stepwell.runtime.steps.process_pool import ChildProcess, ProcessPool, Slot
 from stepwell.runtime.steps.scripts import ScriptRun
-from stepwell.script.lua_messages import Answer, ProcessLimits, ScriptMessage, ScriptTask
+from stepwell.script.lua_messages import HostReply, ProcessLimits, ScriptMessage, ScriptTask
 from stepwell.script.lua_workflows import definition_of, runnable_of, stored_name
 
 __all__ = ["LuaEngine"]
@@ -169,7 +169,7 @@ class _Script:
             said = await self._say(answer)
         return said
 
-    async def _say(self, message: ScriptTask | Answer) -> ScriptMessage:
+    async def _say(self, message: ScriptTask | HostReply) -> ScriptMessage:
         said, took = await self._process.say(_encode(message), self._left)
         self._left = max(self._left - took, 0.0)
         for level, text in said.printed:
@@ -192,19 +192,19 @@ class _Script:
             self._limits.depth,
         )
 
-    async def _answer(self, said: ScriptMessage) -> Answer:
+    async def _answer(self, said: ScriptMessage) -> HostReply:
         self._run.count()
         call = self._calls.get(said.name)
         if call is None:
             raise ProcessDied(f"the process of the script asked for {said.name[:40]!r}, which there is not, and was ended")
         try:
-            return Answer(await call(*said.arguments))
+            return HostReply(await call(*said.arguments))
         except StepwellError as error:
-            return Answer(error=f"{type(error).__name__}: {error.message}")
+            return HostReply(error=f"{type(error).__name__}: {error.message}")
         except TypeError as error:
-            return Answer(error=f"{said.name}: {error}")
+            return HostReply(error=f"{said.name}: {error}")
         except Exception as error:  # noqa: BLE001 - of a tool; it is an error at the script's line, which may catch it
-            return Answer(error=f"{type(error).__name__}: {error}")
+            return HostReply(error=f"{type(error).__name__}: {error}")
 
     # What a script can call. Arguments come from its process and may be of any type.
 

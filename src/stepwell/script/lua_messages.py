@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Answer", "ProcessLimits", "ScriptMessage", "ScriptTask"]
+__all__ = ["HostReply", "ProcessLimits", "ScriptMessage", "ScriptTask"]
 
 
 class ProcessLimits(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class ScriptMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     printed: list[tuple[str, str]] = []
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class HostReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the parent answers to a call."""
 
     value: Any = None

@@ -21,7 +21,7 @@ import msgspec
 
 from stepwell.runtime.steps.frames import read_frame, write_frame
 from stepwell.script.confinement import confine
-from stepwell.script.lua_messages import Answer, ProcessLimits, ScriptMessage, ScriptTask
+from stepwell.script.lua_messages import HostReply, ProcessLimits, ScriptMessage, ScriptTask
 
 __all__ = ["main"]
 
@@ -209,10 +209,10 @@ class _Parent:
         """Send a message."""
         write_frame(self._outgoing, msgspec.json.encode(message))
 
-    def ask(self, message: ScriptMessage) -> Answer:
+    def ask(self, message: ScriptMessage) -> HostReply:
         """Send a call and wait for its answer."""
         self.send(message)
-        return msgspec.json.decode(self.receive(), type=Answer)
+        return msgspec.json.decode(self.receive(), type=HostReply)
 
 
 def _run(task: ScriptTask, parent: _Parent) -> ScriptMessage:

@@ -53,7 +53,7 @@ from stepwell.model.scoped_operations import ABSENT, Delete, Increment, Put, Sta
 from stepwell.model.validation import refusal
 from stepwell.model.value import Value, canonical, decode
 
-__all__ = ["Buffer", "BufferedScope", "Fault", "HasScope", "check_number", "check_revision", "scope_of", "ttl_ms"]
+__all__ = ["Buffer", "BufferedScope", "HasScope", "RefusedChange", "check_number", "check_revision", "scope_of", "ttl_ms"]
 
 T = TypeVar("T")
 Raw = msgspec.Raw
@@ -225,7 +225,7 @@ class Buffer:
         for number, item in enumerate(self._batch, 1):
             if isinstance(item, WriteState):
                 ops.append(item.op)
-            elif isinstance(item, Fault):
+            elif isinstance(item, RefusedChange):
                 where = f"change {number} ({item.__name__})"
                 problems += [Problem(each.code, each.message, where) for each in item.error.errors]
         if problems:
@@ -253,7 +253,7 @@ class Buffer:
 
     def _refuse(self, name: str, error: ValidationFailed | AttributeError) -> None:
         is_known = isinstance(error, ValidationFailed)
-        self._batch.append(Fault(name, error if is_known else InvalidInput(f"the argument has the wrong type: {error}")))
+        self._batch.append(RefusedChange(name, error if is_known else InvalidInput(f"the argument has the wrong type: {error}")))
 
     def _object(self, value: object, what: str) -> bytes:
         if not isinstance(value, Mapping):
@@ -405,7 +405,7 @@ def check_revision(revision: object) -> int:
     return revision
 
 
-class Fault:
+class RefusedChange:
     """A call whose arguments were refused, in the place of the mutation it should have been."""
 
     def __init__(self, name: str, error: ValidationFailed) -> None:

@@ -56,7 +56,7 @@ from stepwell.runtime.steps.http_step import builtin_step
 from stepwell.runtime.steps.outcome import error_names, error_value
 from stepwell.runtime.steps.scripts import script_step
 from stepwell.state.executions import CachedExecution, CommitTerms, OpenTransaction
-from stepwell.state.transaction_buffer import Fault
+from stepwell.state.transaction_buffer import RefusedChange
 from stepwell.temporal.host import TemporalHost
 from stepwell.temporal.messages import (
     MOST_BYTES,
@@ -477,7 +477,7 @@ def _as_data(landing: Sequence[Planned]) -> list[Mutation]:
         if not callable(each):
             found.append(each)
             continue
-        if isinstance(each, Fault):
+        if isinstance(each, RefusedChange):
             raise each.error
         raise InvalidInput("a step on Temporal writes values, not functions of the present value")
     return found

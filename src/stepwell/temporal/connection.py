@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from stepwell.errors import EngineUnavailable, InvalidInput
 from stepwell.runtime.external_engines import EngineRecord
 from stepwell.temporal.messages import RunInput, sealed
-from stepwell.temporal.naming import Signal, fairness_key
+from stepwell.temporal.naming import SignalName, fairness_key
 
 __all__ = ["TemporalAddress", "TemporalConnection"]
 
@@ -134,7 +134,7 @@ class TemporalConnection:
     async def look(self, engine_id: str) -> None:
         """Have a workflow read its inbox. One that has ended does not matter."""
         try:
-            await self._call(self.client.get_workflow_handle(engine_id).signal(Signal.LOOK))
+            await self._call(self.client.get_workflow_handle(engine_id).signal(SignalName.LOOK))
         except InvalidInput:
             return
 

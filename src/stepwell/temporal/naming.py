@@ -8,7 +8,7 @@ from stepwell.kernel.protocol import RunPlace
 from stepwell.queue.requests import workspace_queue
 from stepwell.runtime.external_engines import WORKFLOWS_QUEUE
 
-__all__ = ["EXTERNAL_API_QUEUE", "Activity", "Signal", "fairness_key", "step_queue", "task_queue"]
+__all__ = ["EXTERNAL_API_QUEUE", "Activity", "SignalName", "fairness_key", "step_queue", "task_queue"]
 
 EXTERNAL_API_QUEUE = "activities.external-api"
 """The task queue of ``http_request`` steps, so that calls of services outside get workers and rates of their own."""
@@ -28,7 +28,7 @@ class Activity:
     RUN_FUNCTION = "stepwell.run_function"
 
 
-class Signal:
+class SignalName:
     """The signals that Stepwell sends; any other name is a signal of the user's own, sent with Temporal's tools."""
 
     LOOK = "stepwell.look"

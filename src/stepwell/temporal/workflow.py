@@ -39,7 +39,7 @@ from stepwell.kernel.protocol import (
     StartChild,
     TimePassed,
 )
-from stepwell.kernel.turn import EffectDone, Refusal, Turn, Turns, failed_end
+from stepwell.kernel.turn import EffectDone, KernelTurn, KernelTurns, Refusal, failed_end
 from stepwell.model.draft import Planned, quoted
 from stepwell.model.execution_state import ONLY, State, sha256_hex
 from stepwell.model.limits import Limits
@@ -74,7 +74,7 @@ from stepwell.temporal.messages import (
     read,
     sealed,
 )
-from stepwell.temporal.naming import Activity, Signal, step_queue
+from stepwell.temporal.naming import Activity, SignalName, step_queue
 from stepwell.temporal.opening import opened_state
 
 __all__ = ["StepwellWorkflow", "TryTaskAgain", "WorkflowHost", "workflow_host"]
@@ -156,7 +156,7 @@ class StepwellWorkflow:
     @workflow.signal(dynamic=True)
     def signal(self, name: str, args: Sequence[RawValue]) -> None:
         """Look into the inbox, or take a signal that was sent with Temporal's own tools."""
-        if name != Signal.LOOK:
+        if name != SignalName.LOOK:
             self._sent.append(Message(_outside_key(len(self._sent)), SIGNAL, name, _value_of(args)))
         self._is_to_look = True
 
@@ -311,7 +311,7 @@ class _DeclaredRun(_Local):
             self._state = self._state_of(answer.state)
             self._outside.look()
         self._identity = self._state.identity
-        self._turns = Turns(self._plan, self._state, self._limits)
+        self._turns = KernelTurns(self._plan, self._state, self._limits)
         self._turns.begin(self._resuming())
         self._spent = self._spent_so_far()
 
@@ -449,7 +449,7 @@ class _DeclaredRun(_Local):
         if not self._turns.refused(refusal, self._state):
             raise RuntimeError(f"the end of execution {self._given.execution_id!r} was refused: {error.get('message')}")
 
-    def _messages(self, turn: Turn) -> dict[str, Planned]:
+    def _messages(self, turn: KernelTurn) -> dict[str, Planned]:
         messages: dict[str, Planned] = {}
         who = self._identity
         for effect in turn.effects:

@@ -18,7 +18,7 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Any, Protocol, TypeVar
 
 from stepwell.testing.clock import VirtualClock
-from stepwell.testing.loop_threads import ThreadCall, ThreadTurn, Turns
+from stepwell.testing.loop_threads import ThreadCall, ThreadTurn, ThreadTurns
 
 __all__ = ["Admission", "Belongs", "Pace", "SkippingPace", "Stuck", "VirtualLoop", "owner"]
 
@@ -133,7 +133,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, clock: VirtualClock, pace: Pace, *, patience_seconds: float | None = None) -> None:
         self.clock, self._pace, self._patience = clock, pace, patience_seconds
-        self._turns = Turns(patience_seconds)
+        self._turns = ThreadTurns(patience_seconds)
         self._asking: ThreadTurn | None = None
         self._handed = 0
         super().__init__(_Selector(self))

@@ -13,7 +13,7 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
-__all__ = ["ThreadCall", "ThreadTurn", "Turns"]
+__all__ = ["ThreadCall", "ThreadTurn", "ThreadTurns"]
 
 
 class ThreadTurn:
@@ -37,7 +37,7 @@ class ThreadCall:
         self.turn, self.callback, self.arguments, self.context = turn, callback, arguments, context
 
 
-class Turns:
+class ThreadTurns:
     """The threads of one loop."""
 
     def __init__(self, patience_seconds: float | None) -> None:

@@ -16,7 +16,7 @@ from stepwell.app.awaited import AsyncStepwell
 from stepwell.errors import StepwellError
 from stepwell.web.api.table import TABLE
 from stepwell.web.authentication import Identify, is_loopback
-from stepwell.web.dispatch import Dispatcher, problem_response
+from stepwell.web.dispatch import RequestDispatcher, problem_response
 from stepwell.web.metrics import store_metrics
 from stepwell.web.middleware import Envelope
 from stepwell.web.problem import HttpProblem
@@ -57,7 +57,7 @@ class _ApiApp:
     """The API as an ASGI application of its own: it matches the path before it is decoded."""
 
     def __init__(self, server: Server) -> None:
-        self._dispatcher = Dispatcher(server)
+        self._dispatcher = RequestDispatcher(server)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The mount moved the root to the API's; links in replies begin at the application's own.

@@ -30,7 +30,7 @@ from stepwell.state.request_log import AuditEntry
 from stepwell.web.api.definitions import DefinitionView
 from stepwell.web.api.queue import EnqueuedItem
 from stepwell.web.api.runs import Accepted, ReceiptView, RunState, RunView, StartedRun
-from stepwell.web.api.server import Caller
+from stepwell.web.api.server import CallerInfo
 from stepwell.web.api.state import ConversationView, EntryView, ScopeView, Sum
 from stepwell.web.api.workspaces import CreatedToken
 from stepwell.web.problem import ProblemKind
@@ -61,9 +61,9 @@ class Operations:
         """Return the OpenAPI document of this API."""
         return self._call("GET", "/openapi.json", {200: dict[str, Any]}, {}, None, {})
 
-    def get_caller(self, *, workspace: str | None = None) -> Caller:
+    def get_caller(self, *, workspace: str | None = None) -> CallerInfo:
         """Return who the token stands for."""
-        return self._call("GET", "/whoami", {200: Caller}, {"workspace": workspace}, None, {})
+        return self._call("GET", "/whoami", {200: CallerInfo}, {"workspace": workspace}, None, {})
 
     def list_problems(self) -> Page[ProblemKind]:
         """Return every kind of error."""

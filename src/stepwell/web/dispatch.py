@@ -24,7 +24,7 @@ from stepwell.web.request_body import convert, read_json
 from stepwell.web.route import Call, Reply, Route, quoted_etag
 from stepwell.web.server import Server
 
-__all__ = ["API_VERSION", "Dispatcher", "problem_response"]
+__all__ = ["API_VERSION", "RequestDispatcher", "problem_response"]
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def problem_response(request: Request, error: HttpProblem | StepwellError, heade
     return Response(_encode(body), status, found, "application/problem+json")
 
 
-class Dispatcher:
+class RequestDispatcher:
     """Answers the requests under ``/api/v1``."""
 
     def __init__(self, server: Server) -> None:

@@ -13,7 +13,7 @@ from stepwell import Retry
 from stepwell.flow import Definition, call, define, loop, parallel, set_variables, signal
 from stepwell.kernel.plan import Plan
 from stepwell.kernel.protocol import AttemptFailed, Began, RunStep, SignalArrived, StepCompleted, TimePassed
-from stepwell.kernel.turn import EffectDone, Refusal, Turn, Turns, failed_end
+from stepwell.kernel.turn import EffectDone, KernelTurn, KernelTurns, Refusal, failed_end
 from stepwell.model.execution_state import ExecutionState, State
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, RecordStep, SetStatus, SetTrigger
@@ -44,10 +44,10 @@ class Turning:
 
     def __init__(self, definition: Definition, **options: Any) -> None:
         self.state = fresh_state(definition)
-        self.turns = Turns(Plan(definition), self.state, Limits(), **options)
+        self.turns = KernelTurns(Plan(definition), self.state, Limits(), **options)
         self.turns.begin()
 
-    def next(self) -> Turn:
+    def next(self) -> KernelTurn:
         turn = self.turns.next(T0)
         assert turn is not None
         return turn
@@ -62,7 +62,7 @@ class Turning:
         self.turns.add(EffectDone(StepCompleted(asked.token_id, asked.key, output, attempt=asked.attempt)))
 
 
-def recorded(turn: Turn) -> list[str]:
+def recorded(turn: KernelTurn) -> list[str]:
     return [each.name for each in turn.mutations if isinstance(each, RecordStep)]
 
 
@@ -90,7 +90,7 @@ def test_long_work_without_steps_is_cut_into_commits(is_rebuilt: bool) -> None:
         turning.land()
         commits += 1
         if is_rebuilt:  # as after a crash between two slices
-            turning.turns = Turns(turning.turns.kernel.plan, turning.state, Limits(), slice_size=20)
+            turning.turns = KernelTurns(turning.turns.kernel.plan, turning.state, Limits(), slice_size=20)
             turning.turns.begin()
         assert commits < 1_000
         if turning.state.sections["status"][""] == b'"COMPLETED"':

@@ -25,7 +25,7 @@ from stepwell.kernel.protocol import (
     TimePassed,
     Trouble,
 )
-from stepwell.kernel.turn import EffectDone, Turn, Turns, failed_end
+from stepwell.kernel.turn import EffectDone, KernelTurn, KernelTurns, failed_end
 from stepwell.model.commit import Lease
 from stepwell.model.draft import Planned
 from stepwell.model.status import Status
@@ -61,7 +61,7 @@ class DeclaredSession(Session):
     ) -> None:
         super().__init__(services, writer, lease, is_new=is_new)
         self._plan = services.workflows.plan(workflow)
-        self._turns = Turns(self._plan, writer.state, services.limits)
+        self._turns = KernelTurns(self._plan, writer.state, services.limits)
         self._wakeup = asyncio.Event()
         self._outrun = 0
         """How many turns in a row were made again, since a commit from outside came first."""
@@ -175,7 +175,7 @@ class DeclaredSession(Session):
             self._log_failure(error["message"], failure if is_same else None)
         self._carry_out(self._turns.landed(self._writer.state))
 
-    async def _commit(self, turn: Turn, follows: int | None = None) -> None:
+    async def _commit(self, turn: KernelTurn, follows: int | None = None) -> None:
         messages = self._messages(turn)
         taking = [each for key in turn.removed for each in self._inbox.taking(self._inbox.waiting.get(key))]
         batch = turn.batch([*messages.values(), *taking])
@@ -184,7 +184,7 @@ class DeclaredSession(Session):
         for key in turn.taken:
             self._inbox.forget(key)
 
-    def _messages(self, turn: Turn) -> dict[str, Planned]:
+    def _messages(self, turn: KernelTurn) -> dict[str, Planned]:
         """Return what children and the parent are sent with this commit, by the execution to be nudged for it."""
         messages: dict[str, Planned] = {}
         for effect in turn.effects:

@@ -29,7 +29,7 @@ from stepwell.runtime.steps.context import StepContext, here
 from stepwell.runtime.steps.frames import read_frame, write_frame
 from stepwell.runtime.steps.outcome import error_names, error_value
 
-__all__ = ["Reply", "Task", "main"]
+__all__ = ["StepReply", "Task", "main"]
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class Task(msgspec.Struct, frozen=True):
     """The trigger as it is stored; null if there is none."""
 
 
-class Reply(msgspec.Struct, frozen=True):
+class StepReply(msgspec.Struct, frozen=True):
     """The result of a step: an output with the writes that land with it, or an error."""
 
     output: msgspec.Raw = msgspec.Raw(b"null")
@@ -79,7 +79,7 @@ def _receive(incoming: IO[bytes], tasks: queue.SimpleQueue[bytes]) -> None:
     os._exit(0)
 
 
-def _reply(task: Task) -> Reply:
+def _reply(task: Task) -> StepReply:
     started_by = bytes(task.started_by)
     context = StepContext(
         task.identity, task.key, task.attempt, task.limits, started_by=None if started_by == b"null" else started_by
@@ -95,9 +95,9 @@ def _reply(task: Task) -> Reply:
         landing = [each for each in batch if isinstance(each, WriteState)]
         if len(landing) < len(batch):
             raise InvalidInput("a step in a process can write scoped state by values, not by functions, and enqueue nothing")
-        return Reply(msgspec.Raw(output), landing, context.buffer.spent)
+        return StepReply(msgspec.Raw(output), landing, context.buffer.spent)
     except Exception as error:  # noqa: BLE001 - the parent decides what it means
-        return Reply(spent=context.buffer.spent, error=error_value(error), names=error_names(error))
+        return StepReply(spent=context.buffer.spent, error=error_value(error), names=error_names(error))
 
 
 @cache

@@ -13,7 +13,7 @@ from stepwell.errors import InvalidInput
 from stepwell.flow.function import Step
 from stepwell.runtime.steps.context import StepContext
 from stepwell.runtime.steps.outcome import Told
-from stepwell.runtime.steps.process_main import Reply, Task
+from stepwell.runtime.steps.process_main import StepReply, Task
 from stepwell.runtime.steps.process_pool import ChildProcess
 
 __all__ = ["StepProcess"]
@@ -31,7 +31,7 @@ class StepProcess(ChildProcess):
     async def call(self, step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
         """Make a step there: its output as canonical bytes. Whoever gives up waiting kills the process."""
         task = msgspec.json.encode(_task(step, context, arguments, keywords))
-        reply = msgspec.json.decode(await self.exchange(task), type=Reply)
+        reply = msgspec.json.decode(await self.exchange(task), type=StepReply)
         context.buffer.spent += reply.spent
         if reply.error is not None:
             raise Told(reply.error["message"], reply.error, reply.names)

@@ -22,7 +22,7 @@ from stepwell.web.paging import Count, page_reply
 from stepwell.web.problem import HttpProblem
 from stepwell.web.route import Call, Page, Reply, api_route
 
-__all__ = ["ITEM_FIELDS", "ROUTES", "EnqueueItem", "EnqueuedItem"]
+__all__ = ["ITEM_FIELDS", "ROUTES", "EnqueueBody", "EnqueuedItem"]
 
 ITEM_FIELDS = {"status": frozenset(map(str, ItemStatus)), "workflow": None, "queue": None}
 """The fields by which items are filtered."""
@@ -40,7 +40,7 @@ class ItemList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cursor: str | None = None
 
 
-class EnqueueItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EnqueueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request for a run when its workspace has capacity."""
 
     workflow: Name
@@ -89,7 +89,7 @@ async def list_items(call: Call) -> Reply:
 
 async def enqueue_item(call: Call) -> Reply:
     """Request a run."""
-    body: EnqueueItem = call.body
+    body: EnqueueBody = call.body
     key = body.key
     if call.request_key is not None:
         if key is not None or body.execution_id is not None or body.debounce_ms is not None:
@@ -200,7 +200,7 @@ ROUTES = (
         enqueue_item,
         EnqueuedItem,
         Role.OPERATOR,
-        body=EnqueueItem,
+        body=EnqueueBody,
         status=202,
         example={"workflow": "greet", "input": "Ada", "priority": 5},
         keeps_replies=False,

@@ -12,10 +12,10 @@ from stepwell.web.openapi import document_of
 from stepwell.web.problem import KINDS, ProblemKind
 from stepwell.web.route import Call, Page, Reply, api_route
 
-__all__ = ["ROUTES", "Caller"]
+__all__ = ["ROUTES", "CallerInfo"]
 
 
-class Caller(msgspec.Struct, frozen=True, kw_only=True):
+class CallerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Who calls."""
 
     name: str
@@ -33,7 +33,7 @@ async def get_openapi(call: Call) -> Reply:
 async def get_caller(call: Call) -> Reply:
     """Return who the token stands for."""
     who = call.identity
-    return Reply(Caller(name=who.name, role=who.role, workspace=who.workspace))
+    return Reply(CallerInfo(name=who.name, role=who.role, workspace=who.workspace))
 
 
 async def list_problems(_: Call) -> Reply:
@@ -51,7 +51,7 @@ async def get_problem(call: Call) -> Reply:
 
 ROUTES = (
     api_route("GET /openapi.json", get_openapi, dict[str, Any], None),
-    api_route("GET /whoami", get_caller, Caller),
+    api_route("GET /whoami", get_caller, CallerInfo),
     api_route("GET /problems", list_problems, Page[ProblemKind], None),
     api_route("GET /problems/{code}", get_problem, ProblemKind, None),
 )

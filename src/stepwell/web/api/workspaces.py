@@ -23,14 +23,14 @@ Whole = Annotated[int, Meta(ge=0)]
 Number = Annotated[float, Meta(ge=0)]
 
 
-class PutWorkspace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorkspaceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A workspace; what is not given stays, a new one has the tier ``free``."""
 
     tier: Name | None = None
     is_paused: bool | None = None
 
 
-class PutTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TierBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of a tier; one that is not given stays, null removes it."""
 
     concurrency: Whole | UnsetType | None = UNSET
@@ -99,7 +99,7 @@ async def list_tiers(call: Call) -> Reply:
 
 async def put_tier(call: Call) -> Reply:
     """Create or change a tier."""
-    body: PutTier = call.body
+    body: TierBody = call.body
     given: dict[str, Any] = {name: getattr(body, name) for name in body.__struct_fields__}
     return Reply(await call.well.workspaces.put_tier(call.path["tier"], **given))
 
@@ -147,14 +147,14 @@ ROUTES = (
         put_workspace,
         Workspace,
         Role.ADMIN,
-        body=PutWorkspace,
+        body=WorkspaceBody,
         is_store_wide=True,
         example={"tier": "scale"},
     ),
     api_route("POST /workspaces/{workspace_id}/pause", pause_workspace, Workspace, Role.ADMIN),
     api_route("POST /workspaces/{workspace_id}/resume", resume_workspace, Workspace, Role.ADMIN),
     api_route("GET /tiers", list_tiers, Page[Tier], query=PageQuery),
-    api_route("PUT /tiers/{tier}", put_tier, Tier, Role.ADMIN, body=PutTier, is_store_wide=True, example={"concurrency": 8}),
+    api_route("PUT /tiers/{tier}", put_tier, Tier, Role.ADMIN, body=TierBody, is_store_wide=True, example={"concurrency": 8}),
     api_route("GET /access_tokens", list_tokens, Page[AccessToken], Role.ADMIN, query=PageQuery),
     api_route(
         "POST /access_tokens",
