@@ -8,16 +8,20 @@ import re
 import time
 from collections.abc import Callable
 from hashlib import sha256
+from typing import TypeVar
+from uuid import UUID
 
 from stepwell.errors import InvalidInput, LimitExceeded
 
 __all__ = [
     "MAX_KEY_BYTES",
     "MOST_REVISIONS",
+    "Id",
     "NewId",
     "check_id",
     "check_key",
     "child_id_of",
+    "id_text",
     "is_made_for",
     "keyed_id_of",
     "new_commit_id",
@@ -29,15 +33,29 @@ MAX_KEY_BYTES = 512
 
 NewId = Callable[[], str]
 
+Id = str | UUID
+"""An id as users give it; a ``uuid.UUID`` stands for its text."""
+
+T = TypeVar("T")
+
+
+def id_text(given: UUID | T) -> str | T:
+    """Return a ``uuid.UUID`` as its text, and anything else as it is."""
+    return str(given) if isinstance(given, UUID) else given
+
 
 def check_key(text: object, what: str, maximum: int | None = None, *, is_fixed: bool = False) -> str:
     """Give back ``text`` if it can address something in every store: a non-empty string without NUL, short in UTF-8.
+
+    A ``uuid.UUID`` is given back as its text.
 
     ``maximum`` is what ``Limits`` allow, unless it is fixed; without one it is ``MAX_KEY_BYTES``, whatever they allow.
     NUL ends a C string inside some storage engines and a lone surrogate has no UTF-8, so two different ids could meet there.
     Every other character is safe: ids are always bound or encoded, never concatenated.
     """
     if type(text) is not str:
+        if isinstance(text, UUID):
+            return str(text)
         raise InvalidInput(f"{what} must be a string, not {type(text).__name__}")
     if not text:
         raise InvalidInput(f"{what} is empty; give it at least one character")

@@ -77,9 +77,12 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         for what in ("execution_id", "workspace_id", "workflow_id"):
-            check_key(getattr(self, what), what)
+            given = getattr(self, what)
+            if (text := check_key(given, what)) is not given:
+                msgspec.structs.force_setattr(self, what, text)
         _whole(self.version, "version")
-        _aware(self.started_at, "started_at")
+        if (moment := _utc(self.started_at, "started_at")) is not self.started_at:
+            msgspec.structs.force_setattr(self, "started_at", moment)
 
 
 def overran(identity: Metadata) -> str:
@@ -209,11 +212,11 @@ def encode_step(step: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
     check_key(step.node_name, "node_name", limits.key_bytes)
     if step.status not in _STEP_STATUSES:
         raise InvalidInput(f"{step.status!r} is no status of a step; use one of {', '.join(StepStatus)}")
-    _aware(step.executed_at, "executed_at")
+    moment = _utc(step.executed_at, "executed_at")
     _whole(step.duration_ms, "duration_ms")
     name = step.node_name
     output = canonical(step.output, limits, what=f"the output of step {name!r}")
-    return _encode(StepOutput(step.node_id, name, str(step.status), msgspec.Raw(output), step.executed_at, step.duration_ms))
+    return _encode(StepOutput(step.node_id, name, str(step.status), msgspec.Raw(output), moment, step.duration_ms))
 
 
 def encode_loop(loop: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
@@ -260,7 +263,7 @@ def encode_plain_trigger(data: bytes) -> bytes:
 def _plain_trigger(trigger: Trigger, limits: Limits) -> Value:
     """Return a typed trigger as a plain value. Refuse fields that would come back changed or not at all."""
     if isinstance(trigger, ScheduleTrigger):
-        _aware(trigger.scheduled_at, "scheduled_at")
+        trigger = msgspec.structs.replace(trigger, scheduled_at=_utc(trigger.scheduled_at, "scheduled_at"))
     for name in ("entity", "previous", "body", "arguments", "value"):
         canonical(getattr(trigger, name, None), limits, what=f"the trigger's {name}")
     try:
@@ -321,13 +324,16 @@ def plain_input(data: bytes) -> Value:
     return found.arguments if isinstance(found, FunctionTrigger) else found
 
 
-def _aware(moment: object, what: str) -> None:
+def _utc(moment: object, what: str) -> datetime:
+    """Return an aware datetime of any zone as the same moment in UTC."""
     if type(moment) is datetime and moment.tzinfo is UTC:
-        return
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        return moment
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
         raise InvalidInput(f"{what} must be a datetime with a time zone, such as datetime.now(UTC)")
-    if moment.utcoffset() != UTC.utcoffset(None):
-        raise InvalidInput(f"{what} must be in UTC; use .astimezone(UTC)")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise InvalidInput(f"{what} is a time in the years 1 to 9999 in UTC, not {moment}") from None
 
 
 def _whole(number: object, what: str) -> None:

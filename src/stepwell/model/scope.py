@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from stepwell.errors import InvalidInput
-from stepwell.model.ids import check_key
+from stepwell.model.ids import Id, check_key, id_text
 
 __all__ = ["DEFAULT_WORKSPACE", "Scope", "check_path", "internal_path", "is_internal", "workspace_of"]
 
@@ -77,34 +77,34 @@ class Scope(msgspec.Struct, frozen=True, metaclass=_ScopeMeta):
         return cls("global")
 
     @classmethod
-    def of_workspace(cls, workspace: str) -> Scope:
+    def of_workspace(cls, workspace: Id) -> Scope:
         """Return the scope of a workspace."""
-        return cls("workspace", workspace)
+        return cls("workspace", id_text(workspace))
 
     @classmethod
-    def of_workflow(cls, workflow_id: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
+    def of_workflow(cls, workflow_id: Id, workspace: Id = DEFAULT_WORKSPACE) -> Scope:
         """Return the scope of a workflow in a workspace, which all its executions share."""
-        return cls("workflow", workspace, (workflow_id,))
+        return cls("workflow", id_text(workspace), (id_text(workflow_id),))
 
     @classmethod
-    def of_step(cls, workflow_id: str, step: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
+    def of_step(cls, workflow_id: Id, step: str, workspace: Id = DEFAULT_WORKSPACE) -> Scope:
         """Return the scope of a step of a workflow in a workspace."""
-        return cls("step", workspace, (workflow_id, step))
+        return cls("step", id_text(workspace), (id_text(workflow_id), step))
 
     @classmethod
-    def of_conversation(cls, conversation_id: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
+    def of_conversation(cls, conversation_id: Id, workspace: Id = DEFAULT_WORKSPACE) -> Scope:
         """Return the scope of a conversation in a workspace."""
-        return cls("conversation", workspace, (conversation_id,))
+        return cls("conversation", id_text(workspace), (id_text(conversation_id),))
 
     @classmethod
-    def of_user(cls, user: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
+    def of_user(cls, user: Id, workspace: Id = DEFAULT_WORKSPACE) -> Scope:
         """Return the scope of a user in a workspace."""
-        return cls("user", workspace, (user,))
+        return cls("user", id_text(workspace), (id_text(user),))
 
     @classmethod
-    def custom(cls, namespace: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
+    def custom(cls, namespace: Id, workspace: Id = DEFAULT_WORKSPACE) -> Scope:
         """Return a scope of a workspace under a name of your own."""
-        return cls("custom", workspace, (namespace,))
+        return cls("custom", id_text(workspace), (id_text(namespace),))
 
     def seen_from(self, workspace: str) -> Scope:
         """Return this scope as an execution of a workspace reaches it.

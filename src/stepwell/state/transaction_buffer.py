@@ -14,7 +14,7 @@ import msgspec
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput, Problem, ValidationFailed
 from stepwell.model.draft import Draft, Planned
-from stepwell.model.ids import check_id, check_key
+from stepwell.model.ids import Id, check_id, check_key, id_text
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import (
     AddToken,
@@ -131,7 +131,7 @@ class Buffer:
         """Replace the position of a loop."""
         self._add("set_loop_context", lambda: SetLoop(loop_id=loop.loop_id, loop=Raw(encode_loop(loop, self._limits))))
 
-    def add_token(self, token_id: str, *, node: str, scope: str = "root", value: Value = None) -> None:
+    def add_token(self, token_id: Id, *, node: str, scope: Id = "root", value: Value = None) -> None:
         """Add a control-flow token.
 
         - ``token_id``: its id, which must be new.
@@ -139,14 +139,15 @@ class Buffer:
         - ``scope``: the cancel scope that it belongs to; it must exist and not be cancelled.
         - ``value``: a value that the token carries.
         """
-        token = Token(token_id, node, scope, value)
+        token_id = id_text(token_id)
+        token = Token(token_id, node, id_text(scope), value)
         self._add("add_token", lambda: AddToken(token_id, Raw(encode_token(token, self._limits))))
 
-    def remove_token(self, token_id: str) -> None:
+    def remove_token(self, token_id: Id) -> None:
         """Remove a token. Refused at the commit if there is none with this id."""
         self._add("remove_token", lambda: RemoveToken(check_key(token_id, "token_id", self._limits.key_bytes)))
 
-    def update_token(self, token_id: str, change: Callable[[Token], Token | Mapping[str, Value]]) -> None:
+    def update_token(self, token_id: Id, change: Callable[[Token], Token | Mapping[str, Value]]) -> None:
         """Change a token by a function, which is called at the commit.
 
         - ``change``: a function from the ``Token`` to a ``Token``, or to a dict with some of ``node``, ``scope`` and
@@ -155,19 +156,20 @@ class Buffer:
         Refused if the token does not exist or is cancelled.
         """
         advice = "such as lambda token: {'node': 'paid'}"
+        token_id = id_text(token_id)
         make = Computed("update_token", UpdateToken, lambda draft: self._token_update(draft, token_id, change), token_id)
         self._add_later(change, advice, make)
 
-    def enter_scope(self, scope_id: str, parent: str = "root") -> None:
+    def enter_scope(self, scope_id: Id, parent: Id = "root") -> None:
         """Open a cancel scope inside another. Refused if the id exists, or the parent does not exist or is cancelled."""
         most = self._limits.key_bytes
         self._add("enter_scope", lambda: EnterScope(check_id(scope_id, "scope_id", most), check_id(parent, "parent", most)))
 
-    def exit_scope(self, scope_id: str) -> None:
+    def exit_scope(self, scope_id: Id) -> None:
         """Close a cancel scope. Refused if it is ``root``, does not exist, or still holds tokens or scopes."""
         self._add("exit_scope", lambda: ExitScope(check_id(scope_id, "scope_id", self._limits.key_bytes)))
 
-    def cancel_scope(self, scope_id: str) -> None:
+    def cancel_scope(self, scope_id: Id) -> None:
         """Cancel a scope with all tokens and scopes inside. Refused if it does not exist."""
         self._add("cancel_scope", lambda: CancelScopeMutation(check_id(scope_id, "scope_id", self._limits.key_bytes)))
 

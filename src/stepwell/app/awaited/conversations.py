@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from stepwell.app.awaited.locks import AsyncLock
 from stepwell.duration import Span
+from stepwell.model.ids import Id, id_text
 from stepwell.model.lock import conversation_lock
 from stepwell.model.value import Value
 from stepwell.pipeline.operations import AsyncDriver
@@ -39,29 +40,32 @@ class AsyncConversations:
     def __repr__(self) -> str:
         return f"<AsyncConversations workspace={self._do.workspace!r}>"
 
-    def within(self, workspace: str) -> AsyncConversations:
+    def within(self, workspace: Id) -> AsyncConversations:
         """Return the conversations of another workspace."""
+        workspace = id_text(workspace)
         return AsyncConversations(self._do.within(workspace), self._locks, self._driver)
 
     def lasting(self, ttl: Span) -> AsyncConversations:
         """Return the same conversations with another TTL than 24 hours."""
         return AsyncConversations(self._do.lasting(ttl), self._locks, self._driver)
 
-    async def get(self, conversation_id: str) -> Value:
+    async def get(self, conversation_id: Id) -> Value:
         """Return the state of a conversation, or None if there is none."""
+        conversation_id = id_text(conversation_id)
         return await self._driver.run(self._do.get(conversation_id))
 
-    async def get_as(self, conversation_id: str, kind: type[T]) -> T | None:
+    async def get_as(self, conversation_id: Id, kind: type[T]) -> T | None:
         """Return the state of a conversation as an instance of a class, or None if there is none.
 
         - ``kind``: a dataclass, msgspec, attrs or pydantic class.
 
         Raise ``InvalidInput`` if the state does not fit the class.
         """
+        conversation_id = id_text(conversation_id)
         return await self._driver.run(self._do.get_as(conversation_id, kind))
 
     async def set(
-        self, conversation_id: str, state: Mapping[str, Value], *, user: str | None = None, lock: HeldLock | None = None
+        self, conversation_id: Id, state: Mapping[str, Value], *, user: str | None = None, lock: HeldLock | None = None
     ) -> None:
         """Save the state of a conversation, and start its TTL anew.
 
@@ -70,21 +74,24 @@ class AsyncConversations:
         - ``lock``: what ``conversations.lock`` gave; the write lands only if that is still held, else ``LeaseLost`` is
           raised.
         """
+        conversation_id = id_text(conversation_id)
         return await self._driver.run(self._do.set(conversation_id, state, user, lock))
 
-    async def delete(self, conversation_id: str) -> bool:
+    async def delete(self, conversation_id: Id) -> bool:
         """Delete a conversation with its history; return whether there was one."""
+        conversation_id = id_text(conversation_id)
         return await self._driver.run(self._do.delete(conversation_id))
 
-    async def history(self, conversation_id: str, limit: int | None = None) -> list[Turn]:
+    async def history(self, conversation_id: Id, limit: int | None = None) -> list[Turn]:
         """Return the turns of a conversation in order; with a limit, the last ones."""
+        conversation_id = id_text(conversation_id)
         return await self._driver.run(self._do.history(conversation_id, limit))
 
     async def of_user(self, user: str) -> list[ConversationSummary]:
         """Return a user's conversations, the most recently used first."""
         return await self._driver.run(self._do.of_user(user))
 
-    def lock(self, conversation_id: str, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> AsyncLock:
+    def lock(self, conversation_id: Id, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> AsyncLock:
         """Return the lock of a conversation. ``turn`` acquires it by itself.
 
         - ``seconds``: how long after its holder's death the lock expires.
@@ -92,12 +99,13 @@ class AsyncConversations:
 
         Acquiring raises ``LockHeld`` if another holder had the lock during the whole ``timeout``.
         """
+        conversation_id = id_text(conversation_id)
         name = conversation_lock(conversation_id, self._do.workspace)
         return AsyncLock(self._locks, lock_request(name, conversation_id, seconds, timeout, "conversation"), self._driver)
 
     async def turn(
         self,
-        conversation_id: str,
+        conversation_id: Id,
         run: AsyncTurnFunction,
         message: Value = None,
         *,
@@ -125,6 +133,7 @@ class AsyncConversations:
             result = await well.conversations.turn("c", shout, "hello")
             assert result.reply == "HELLO"
         """
+        conversation_id = id_text(conversation_id)
         check_runnable(run)
         lock = self.lock(conversation_id, seconds=seconds, timeout=timeout)
         with self._do.only_turn(conversation_id):

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from stepwell.duration import Span
 from stepwell.model.commit import LockGuard
+from stepwell.model.ids import Id, id_text
 from stepwell.model.limits import Limits
 from stepwell.model.receipt import Receipt
 from stepwell.model.scope import Scope
@@ -244,20 +245,24 @@ class AsyncState:
         """Return the state of the whole store."""
         return self.at(Scope.globals())
 
-    def workspace(self, workspace_id: str) -> AsyncScopedState:
+    def workspace(self, workspace_id: Id) -> AsyncScopedState:
         """Return the state of a workspace. The scopes of its workflows, conversations and custom names are reached through it."""
+        workspace_id = id_text(workspace_id)
         return self.at(Scope.of_workspace(workspace_id))
 
-    def workflow(self, workflow_id: str) -> AsyncScopedState:
+    def workflow(self, workflow_id: Id) -> AsyncScopedState:
         """Return the state of a workflow of the workspace ``default``."""
+        workflow_id = id_text(workflow_id)
         return self.at(Scope.of_workflow(workflow_id))
 
-    def conversation(self, conversation_id: str) -> AsyncScopedState:
+    def conversation(self, conversation_id: Id) -> AsyncScopedState:
         """Return the state of a conversation of the workspace ``default``."""
+        conversation_id = id_text(conversation_id)
         return self.at(Scope.of_conversation(conversation_id))
 
-    def custom(self, namespace: str) -> AsyncScopedState:
+    def custom(self, namespace: Id) -> AsyncScopedState:
         """Return state of the workspace ``default`` under a name of your own."""
+        namespace = id_text(namespace)
         return self.at(Scope.custom(namespace))
 
     def at(self, scope: Scope) -> AsyncScopedState:
@@ -277,8 +282,9 @@ class AsyncState:
         """
         return AsyncStateTransaction(self._operations, self._driver, guards_of(lock))
 
-    async def scopes(self, workspace_id: str | None = None) -> list[Scope]:
+    async def scopes(self, workspace_id: Id | None = None) -> list[Scope]:
         """Return all scopes that hold a key, of one workspace or of the whole store."""
+        workspace_id = id_text(workspace_id)
         return await self._driver.run(self._operations.scopes(workspace_id))
 
     async def sweep(self) -> int:

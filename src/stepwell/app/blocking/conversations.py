@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from stepwell.app.blocking.locks import Lock
 from stepwell.duration import Span
+from stepwell.model.ids import Id, id_text
 from stepwell.model.lock import conversation_lock
 from stepwell.model.value import Value
 from stepwell.pipeline.operations import Driver
@@ -40,29 +41,32 @@ class Conversations:
     def __repr__(self) -> str:
         return f"<Conversations workspace={self._do.workspace!r}>"
 
-    def within(self, workspace: str) -> Conversations:
+    def within(self, workspace: Id) -> Conversations:
         """Return the conversations of another workspace."""
+        workspace = id_text(workspace)
         return Conversations(self._do.within(workspace), self._locks, self._driver)
 
     def lasting(self, ttl: Span) -> Conversations:
         """Return the same conversations with another TTL than 24 hours."""
         return Conversations(self._do.lasting(ttl), self._locks, self._driver)
 
-    def get(self, conversation_id: str) -> Value:
+    def get(self, conversation_id: Id) -> Value:
         """Return the state of a conversation, or None if there is none."""
+        conversation_id = id_text(conversation_id)
         return self._driver.run(self._do.get(conversation_id))
 
-    def get_as(self, conversation_id: str, kind: type[T]) -> T | None:
+    def get_as(self, conversation_id: Id, kind: type[T]) -> T | None:
         """Return the state of a conversation as an instance of a class, or None if there is none.
 
         - ``kind``: a dataclass, msgspec, attrs or pydantic class.
 
         Raise ``InvalidInput`` if the state does not fit the class.
         """
+        conversation_id = id_text(conversation_id)
         return self._driver.run(self._do.get_as(conversation_id, kind))
 
     def set(
-        self, conversation_id: str, state: Mapping[str, Value], *, user: str | None = None, lock: HeldLock | None = None
+        self, conversation_id: Id, state: Mapping[str, Value], *, user: str | None = None, lock: HeldLock | None = None
     ) -> None:
         """Save the state of a conversation, and start its TTL anew.
 
@@ -71,21 +75,24 @@ class Conversations:
         - ``lock``: what ``conversations.lock`` gave; the write lands only if that is still held, else ``LeaseLost`` is
           raised.
         """
+        conversation_id = id_text(conversation_id)
         return self._driver.run(self._do.set(conversation_id, state, user, lock))
 
-    def delete(self, conversation_id: str) -> bool:
+    def delete(self, conversation_id: Id) -> bool:
         """Delete a conversation with its history; return whether there was one."""
+        conversation_id = id_text(conversation_id)
         return self._driver.run(self._do.delete(conversation_id))
 
-    def history(self, conversation_id: str, limit: int | None = None) -> list[Turn]:
+    def history(self, conversation_id: Id, limit: int | None = None) -> list[Turn]:
         """Return the turns of a conversation in order; with a limit, the last ones."""
+        conversation_id = id_text(conversation_id)
         return self._driver.run(self._do.history(conversation_id, limit))
 
     def of_user(self, user: str) -> list[ConversationSummary]:
         """Return a user's conversations, the most recently used first."""
         return self._driver.run(self._do.of_user(user))
 
-    def lock(self, conversation_id: str, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> Lock:
+    def lock(self, conversation_id: Id, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> Lock:
         """Return the lock of a conversation. ``turn`` acquires it by itself.
 
         - ``seconds``: how long after its holder's death the lock expires.
@@ -93,12 +100,13 @@ class Conversations:
 
         Acquiring raises ``LockHeld`` if another holder had the lock during the whole ``timeout``.
         """
+        conversation_id = id_text(conversation_id)
         name = conversation_lock(conversation_id, self._do.workspace)
         return Lock(self._locks, lock_request(name, conversation_id, seconds, timeout, "conversation"), self._driver)
 
     def turn(
         self,
-        conversation_id: str,
+        conversation_id: Id,
         run: TurnFunction,
         message: Value = None,
         *,
@@ -126,6 +134,7 @@ class Conversations:
             result = well.conversations.turn("c", shout, "hello")
             assert result.reply == "HELLO"
         """
+        conversation_id = id_text(conversation_id)
         check_runnable(run)
         lock = self.lock(conversation_id, seconds=seconds, timeout=timeout)
         with self._do.only_turn(conversation_id):

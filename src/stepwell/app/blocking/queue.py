@@ -11,6 +11,7 @@ import msgspec
 
 from stepwell.app.blocking.runs import Run
 from stepwell.duration import Span, timeout_seconds
+from stepwell.model.ids import Id, id_text
 from stepwell.model.queue_item import DEFAULT_QUEUE, Enqueued, ItemStatus, QueueSettings, Tier, Workspace
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.operations import Driver
@@ -33,14 +34,15 @@ class Queue:
     def __init__(self, operations: QueueOperations, driver: Driver) -> None:
         self._do, self._driver = operations, driver
 
-    def item(self, item_id: str) -> QueueItem:
+    def item(self, item_id: Id) -> QueueItem:
         """Return the handle of an item. Raise ``NotFound`` if there is none, or it was dropped after its retention."""
+        item_id = id_text(item_id)
         return QueueItem(self._driver.run(self._do.handle(item_id)), self._do, self._driver)
 
     def list(
         self,
         *,
-        workspace: str | None = None,
+        workspace: Id | None = None,
         queue: str | None = None,
         status: str | None = None,
         workflow: str | None = None,
@@ -55,21 +57,24 @@ class Queue:
 
         Raise ``InvalidInput`` for an unknown status and a limit outside its range.
         """
+        workspace = id_text(workspace)
         return self._driver.run(self._do.summaries(workspace, queue, status, workflow, before, limit))
 
-    def dead(self, *, workspace: str | None = None, limit: int = 100) -> builtins.list[ItemSummary]:
+    def dead(self, *, workspace: Id | None = None, limit: int = 100) -> builtins.list[ItemSummary]:
         """Return the items that failed, newest first, each with its last error.
 
         - ``workspace``: only items of this workspace.
         - ``limit``: at most this many, 1 to 10,000.
         """
+        workspace = id_text(workspace)
         return self._driver.run(self._do.summaries(workspace, None, ItemStatus.FAILED, None, None, limit))
 
-    def redrive(self, item_id: str) -> QueueItem:
+    def redrive(self, item_id: Id) -> QueueItem:
         """Run a failed or cancelled item again, with all its attempts and as a new execution, and return its handle.
 
         Raise ``Conflict`` for an item in another status, and while another item of its singleton has not ended.
         """
+        item_id = id_text(item_id)
         return QueueItem(self._driver.run(self._do.redrive(item_id)), self._do, self._driver)
 
     def put(self, name: str, *, concurrency: Number = KEEP, rate_per_second: Rate = KEEP) -> QueueSettings:
@@ -101,11 +106,12 @@ class Queue:
         """
         return self._driver.run(self._do.drain(name, timeout_seconds(timeout)))
 
-    def stats(self, workspace: str | None = None) -> builtins.list[LaneStats]:
+    def stats(self, workspace: Id | None = None) -> builtins.list[LaneStats]:
         """Return depth, running items, capacity and waiting times of each pair of workspace and queue.
 
         - ``workspace``: only lanes of this workspace.
         """
+        workspace = id_text(workspace)
         return self._driver.run(self._do.stats(workspace))
 
     def demand(self) -> Demand:
@@ -120,8 +126,9 @@ class Queue:
         """Return the workers that take items from the queue. One whose stored row is damaged is left out, and named in the log."""
         return self._driver.run(self._do.workers())
 
-    def why(self, item_id: str) -> WaitingReason:
+    def why(self, item_id: Id) -> WaitingReason:
         """Return why an item waits: codes, the strongest first, and a message. Raise ``NotFound`` if there is no such item."""
+        item_id = id_text(item_id)
         return self._driver.run(self._do.why(item_id))
 
     def recover(self) -> builtins.list[str]:
@@ -195,7 +202,7 @@ class Workspaces:
     def __init__(self, operations: WorkspaceOperations, driver: Driver) -> None:
         self._do, self._driver = operations, driver
 
-    def put(self, workspace_id: str, *, tier: str | None = None, is_paused: bool | None = None) -> Workspace:
+    def put(self, workspace_id: Id, *, tier: str | None = None, is_paused: bool | None = None) -> Workspace:
         """Create a workspace, or change what is given of it; return it.
 
         - ``tier``: the tier that sets its limits; a new workspace has ``free``.
@@ -203,22 +210,26 @@ class Workspaces:
 
         Raise ``NotFound`` for an unknown tier.
         """
+        workspace_id = id_text(workspace_id)
         return self._driver.run(self._do.put(workspace_id, tier, is_paused))
 
-    def get(self, workspace_id: str) -> Workspace:
+    def get(self, workspace_id: Id) -> Workspace:
         """Return a workspace. Raise ``NotFound`` if there is none."""
+        workspace_id = id_text(workspace_id)
         return self._driver.run(self._do.get(workspace_id))
 
     def list(self) -> list[Workspace]:
         """Return all workspaces, sorted by id."""
         return self._driver.run(self._do.all())
 
-    def pause(self, workspace_id: str) -> Workspace:
+    def pause(self, workspace_id: Id) -> Workspace:
         """Start no more items of a workspace, and return it. Running executions continue. Raise ``NotFound`` if there is none."""
+        workspace_id = id_text(workspace_id)
         return self._driver.run(self._do.pause(workspace_id, is_paused=True))
 
-    def resume(self, workspace_id: str) -> Workspace:
+    def resume(self, workspace_id: Id) -> Workspace:
         """Start items of a paused workspace again, and return it. Raise ``NotFound`` if there is none."""
+        workspace_id = id_text(workspace_id)
         return self._driver.run(self._do.pause(workspace_id, is_paused=False))
 
     def tiers(self) -> list[Tier]:
@@ -278,7 +289,7 @@ class Schedules:
         every: Span | None = None,
         at: datetime | None = None,
         catch_up: str = "none",
-        workspace: str = DEFAULT_WORKSPACE,
+        workspace: Id = DEFAULT_WORKSPACE,
         queue: str = DEFAULT_QUEUE,
         priority: int = 0,
         max_attempts: int = 3,
@@ -301,6 +312,7 @@ class Schedules:
 
             well.schedules.put("nightly", report, cron="0 3 * * *", zone="Europe/Berlin", catch_up="last")
         """
+        workspace = id_text(workspace)
         request = QueueRequest(
             workflow=workflow, value=value, workspace=workspace, queue=queue, priority=priority, max_attempts=max_attempts
         )

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from stepwell.duration import Span
 from stepwell.model.commit import LockGuard
+from stepwell.model.ids import Id, id_text
 from stepwell.model.limits import Limits
 from stepwell.model.receipt import Receipt
 from stepwell.model.scope import Scope
@@ -245,20 +246,24 @@ class State:
         """Return the state of the whole store."""
         return self.at(Scope.globals())
 
-    def workspace(self, workspace_id: str) -> ScopedState:
+    def workspace(self, workspace_id: Id) -> ScopedState:
         """Return the state of a workspace. The scopes of its workflows, conversations and custom names are reached through it."""
+        workspace_id = id_text(workspace_id)
         return self.at(Scope.of_workspace(workspace_id))
 
-    def workflow(self, workflow_id: str) -> ScopedState:
+    def workflow(self, workflow_id: Id) -> ScopedState:
         """Return the state of a workflow of the workspace ``default``."""
+        workflow_id = id_text(workflow_id)
         return self.at(Scope.of_workflow(workflow_id))
 
-    def conversation(self, conversation_id: str) -> ScopedState:
+    def conversation(self, conversation_id: Id) -> ScopedState:
         """Return the state of a conversation of the workspace ``default``."""
+        conversation_id = id_text(conversation_id)
         return self.at(Scope.of_conversation(conversation_id))
 
-    def custom(self, namespace: str) -> ScopedState:
+    def custom(self, namespace: Id) -> ScopedState:
         """Return state of the workspace ``default`` under a name of your own."""
+        namespace = id_text(namespace)
         return self.at(Scope.custom(namespace))
 
     def at(self, scope: Scope) -> ScopedState:
@@ -278,8 +283,9 @@ class State:
         """
         return StateTransaction(self._operations, self._driver, guards_of(lock))
 
-    def scopes(self, workspace_id: str | None = None) -> list[Scope]:
+    def scopes(self, workspace_id: Id | None = None) -> list[Scope]:
         """Return all scopes that hold a key, of one workspace or of the whole store."""
+        workspace_id = id_text(workspace_id)
         return self._driver.run(self._operations.scopes(workspace_id))
 
     def sweep(self) -> int:

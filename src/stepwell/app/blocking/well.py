@@ -31,7 +31,7 @@ from stepwell.flow.governance import Governance
 from stepwell.maintenance.backup import BackupReport
 from stepwell.maintenance.restore import RestoreReport
 from stepwell.model.execution_state import Change, ExecutionState
-from stepwell.model.ids import new_id
+from stepwell.model.ids import Id, id_text, new_id
 from stepwell.model.limits import Limits
 from stepwell.model.lock import scheduled_lock, user_lock
 from stepwell.model.queue_item import DEFAULT_QUEUE
@@ -68,7 +68,7 @@ class ExecutionIndex:
         self,
         *,
         status: str | None = None,
-        workspace: str | None = None,
+        workspace: Id | None = None,
         workflow: str | None = None,
         after: ExecutionSummary | None = None,
         limit: int = 100,
@@ -86,10 +86,12 @@ class ExecutionIndex:
             page = well.executions.list(workspace="acme", limit=100)
             rest = well.executions.list(workspace="acme", after=page[-1])
         """
+        workspace = id_text(workspace)
         return self._driver.run(self._parts.executions.summaries(status, workspace, workflow, after, limit))
 
-    def get(self, execution_id: str) -> ExecutionSummary:
+    def get(self, execution_id: Id) -> ExecutionSummary:
         """Return the summary of one execution, without loading its state. Raise ``NotFound`` if there is none."""
+        execution_id = id_text(execution_id)
         return self._driver.run(self._parts.executions.summary(execution_id))
 
     def digests(self, execution_ids: Iterable[str]) -> dict[str, str]:
@@ -214,8 +216,8 @@ class Stepwell:
         workflow: Startable,
         value: Any = UNSET,
         *,
-        workspace: str = DEFAULT_WORKSPACE,
-        execution_id: str | None = None,
+        workspace: Id = DEFAULT_WORKSPACE,
+        execution_id: Id | None = None,
         governance: Governance | None = None,
         trigger: Trigger | None = None,
         kept: tuple[RequestKey, KeptReply] | None = None,
@@ -248,6 +250,7 @@ class Stepwell:
             run = well.start(checkout, {"order": 7}, execution_id="order-7")
             receipt = run.result(timeout="5m")
         """
+        workspace, execution_id = id_text(workspace), id_text(execution_id)
         found = self._driver.run(self._parts.definitions.startable(workflow))
         engine = check_engine(engine)
         run = self._run_of(new_id() if execution_id is None else execution_id, found)
@@ -273,8 +276,9 @@ class Stepwell:
             self._driver.run(starting.check_same(found, given, run.execution_id, workspace, error, trigger))
         return run
 
-    def run(self, execution_id: str) -> Run:
+    def run(self, execution_id: Id) -> Run:
         """Return the handle of an existing execution. Nothing is looked up: its calls raise ``NotFound`` if there is none."""
+        execution_id = id_text(execution_id)
         return self._run_of(execution_id, None)
 
     def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> Run:
@@ -287,15 +291,15 @@ class Stepwell:
         workflow: Any,
         value: Any = UNSET,
         *,
-        workspace: str = DEFAULT_WORKSPACE,
+        workspace: Id = DEFAULT_WORKSPACE,
         queue: str = DEFAULT_QUEUE,
         priority: int = 0,
-        key: str | None = None,
+        key: Id | None = None,
         singleton: bool | str | None = None,
         debounce: Span | None = None,
         delay: Span | None = None,
         run_at: datetime | None = None,
-        execution_id: str | None = None,
+        execution_id: Id | None = None,
         max_attempts: int = 3,
         engine: str | None = None,
     ) -> QueueItem:
@@ -322,6 +326,7 @@ class Stepwell:
             item = well.enqueue(report, 7, workspace="acme", key="report-7")
             print(item.result(timeout="10m"))
         """
+        workspace, key, execution_id = id_text(workspace), id_text(key), id_text(execution_id)
         request = QueueRequest(
             workflow=workflow,
             value=value,
@@ -393,7 +398,7 @@ class Stepwell:
         return self._parts.store.durability()
 
     def transaction(
-        self, execution_id: str, *, commit_id: str | None = None, fence: int | None = None, lock: HeldLock | None = None
+        self, execution_id: Id, *, commit_id: Id | None = None, fence: int | None = None, lock: HeldLock | None = None
     ) -> Transaction:
         """Return an atomic batch of changes to an execution. Leaving its block commits, or rolls back on an exception.
 
@@ -411,18 +416,19 @@ class Stepwell:
                 tx.set_variable("paid", True)
             print(tx.receipt.revision)
         """
+        execution_id, commit_id = id_text(execution_id), id_text(commit_id)
         terms = CommitTerms(commit_id, fence, guards_of(lock), is_counted=True)
         return Transaction(self._parts.executions, execution_id, terms, self._parts.limits, self._driver)
 
     def create(
         self,
-        execution_id: str,
-        workspace: str = "default",
+        execution_id: Id,
+        workspace: Id = "default",
         context: Mapping[str, Value] | None = None,
         *,
         workflow: str = MANUAL,
         version: int = 1,
-        commit_id: str | None = None,
+        commit_id: Id | None = None,
     ) -> Receipt:
         """Create an execution whose state you change by transactions, and return the receipt of its first commit.
 
@@ -434,53 +440,60 @@ class Stepwell:
 
         Raise ``AlreadyExists`` if the id was ever used.
         """
+        execution_id, workspace, commit_id = id_text(execution_id), id_text(workspace), id_text(commit_id)
         return self._driver.run(
             self._parts.executions.create(execution_id, workspace, {} if context is None else context, workflow, version, commit_id)
         )
 
-    def load(self, execution_id: str, at: int | None = None) -> ExecutionState:
+    def load(self, execution_id: Id, at: int | None = None) -> ExecutionState:
         """Return the state of an execution now, or at a revision.
 
         Raise ``NotFound`` if there is no such execution, or the store no longer has that revision, and ``Corrupted`` if
         stored bytes do not match their digests.
         """
+        execution_id = id_text(execution_id)
         return self._driver.run(self._parts.executions.load(execution_id, at))
 
-    def receipts(self, execution_id: str, *, after: int = -1, limit: int | None = None) -> list[Receipt]:
+    def receipts(self, execution_id: Id, *, after: int = -1, limit: int | None = None) -> list[Receipt]:
         """Return the receipts of an execution's commits, in order.
 
         - ``after``: start after this revision; -1 for the first commit on.
         - ``limit``: at most this many; None for all.
         """
+        execution_id = id_text(execution_id)
         return self._driver.run(self._parts.executions.receipts(execution_id, after, limit))
 
-    def receipt(self, execution_id: str, commit_id: str) -> Receipt | None:
+    def receipt(self, execution_id: Id, commit_id: Id) -> Receipt | None:
         """Return the receipt of one commit id, or None if that commit did not land.
 
         This resolves a ``CommitUnknown``. Raise ``ReceiptArchived`` if the commit landed and its receipt was moved to an
         archive.
         """
+        execution_id, commit_id = id_text(execution_id), id_text(commit_id)
         return self._driver.run(self._parts.executions.receipt(execution_id, commit_id))
 
-    def verify(self, execution_id: str, *, anchors: Iterable[Receipt] = ()) -> Verification:
+    def verify(self, execution_id: Id, *, anchors: Iterable[Receipt] = ()) -> Verification:
         """Verify an execution's whole chain of receipts, and return every problem that was found.
 
         - ``anchors``: receipts that you kept elsewhere. With them a chain that was rewritten or cut is found, too.
         """
+        execution_id = id_text(execution_id)
         return self._driver.run(self._parts.executions.verify(execution_id, anchors))
 
-    def snapshot(self, execution_id: str) -> bytes:
+    def snapshot(self, execution_id: Id) -> bytes:
         """Return an execution's state now as bytes, which ``restore`` takes."""
+        execution_id = id_text(execution_id)
         return self._driver.run(self._parts.copies.snapshot(execution_id))
 
-    def restore(self, execution_id: str, data: bytes) -> ExecutionState:
+    def restore(self, execution_id: Id, data: bytes) -> ExecutionState:
         """Bring an execution to the state of a snapshot by a new commit, and return that state.
 
         An execution that this store does not have is created. Raise ``InvalidSnapshot`` for bytes that are no snapshot of it.
         """
+        execution_id = id_text(execution_id)
         return self._driver.run(self._parts.copies.restore(execution_id, data))
 
-    def fork(self, execution_id: str, new_id: str, *, at: int | None = None) -> Receipt:
+    def fork(self, execution_id: Id, new_id: Id, *, at: int | None = None) -> Receipt:
         """Create an execution with the state of another, and return the receipt of its first commit.
 
         A worker continues the fork of a workflow's execution; the fork of one made by ``create`` is driven by you.
@@ -492,20 +505,23 @@ class Stepwell:
         Raise ``AlreadyExists`` if ``new_id`` was ever used, ``NotFound`` if the store no longer has the revision, and
         ``LimitExceeded`` if the workspace is paused or has no free slot for the fork of a workflow's execution.
         """
+        execution_id, new_id = id_text(execution_id), id_text(new_id)
         return self._driver.run(self._parts.copies.fork(execution_id, new_id, at))
 
-    def diff(self, execution_id: str, a: int, b: int) -> list[Change]:
+    def diff(self, execution_id: Id, a: int, b: int) -> list[Change]:
         """Return the changes between revision ``a`` and revision ``b`` of an execution.
 
         Raise ``NotFound`` for a revision that the store does not have.
         """
+        execution_id = id_text(execution_id)
         return self._driver.run(self._parts.copies.diff(execution_id, a, b))
 
-    def export(self, execution_id: str) -> bytes:
+    def export(self, execution_id: Id) -> bytes:
         """Return an execution's receipts as a proof that ``stepwell.verify_proof`` checks without the store."""
+        execution_id = id_text(execution_id)
         return self._driver.run(self._parts.executions.export(execution_id))
 
-    def archive(self, execution_id: str, to: str | Path, *, through: int | None = None) -> int:
+    def archive(self, execution_id: Id, to: str | Path, *, through: int | None = None) -> int:
         """Move an execution's receipts into a proof file, leave a snapshot in their place, and return how many were moved.
 
         - ``to``: the path of a file that does not exist yet.
@@ -513,9 +529,10 @@ class Stepwell:
 
         Raise ``InvalidInput`` if the file exists or cannot be written; nothing was moved then.
         """
+        execution_id = id_text(execution_id)
         return self._driver.run(self._parts.copies.archive(execution_id, file_of(to), through))
 
-    def backup(self, folder: str | Path, *, workspace: str | None = None) -> BackupReport:
+    def backup(self, folder: str | Path, *, workspace: Id | None = None) -> BackupReport:
         """Back this well up into a folder, as it is at one moment, while it is in use.
 
         A folder that has a backup already gets the commits since then, and the state and queue of now.
@@ -526,7 +543,7 @@ class Stepwell:
         Raise ``InvalidInput`` for another folder, ``InvalidBackup`` if the backup in it is damaged, and ``Conflict`` if the well is
         written to without a pause. The earlier backup stays as it was then.
         """
-        return self._driver.run(self._parts.backup(Path(folder), workspace))
+        return self._driver.run(self._parts.backup(Path(folder), id_text(workspace)))
 
     def restore_backup(self, folder: str | Path) -> RestoreReport:
         """Restore a backup into this well, which must have nothing of it, and compare everything with the backup.
@@ -542,8 +559,9 @@ class Stepwell:
         """Let what was restored go on, and return how many executions were held. Raise ``NotFound`` if nothing was restored."""
         return self._driver.run(self._parts.resume_restored())
 
-    def delete(self, execution_id: str) -> None:
+    def delete(self, execution_id: Id) -> None:
         """Delete an execution with its history. Its id is never used again, so that a late writer cannot revive it."""
+        execution_id = id_text(execution_id)
         return self._driver.run(self._parts.executions.delete(execution_id))
 
     def drain(self, grace_seconds: Span | None = None) -> None:

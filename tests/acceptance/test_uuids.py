@@ -1,0 +1,89 @@
+"""A ``uuid.UUID`` wherever an id is, as its text; and aware datetimes of any time zone, as the same moment."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.acceptance.conftest import working_well
+
+from stepwell import DataStore, InvalidInput, Metadata, QueueRequest, ScheduleTrigger, Scope, StepOutput, workflow
+
+well = working_well
+
+WAIT = 60
+RUN, SPACE, TALK = (UUID(int=number) for number in (7, 8, 9))
+HERE = datetime(2026, 5, 1, 9, 30, tzinfo=timezone(timedelta(hours=2)))
+THERE = datetime(2026, 5, 1, 7, 30, tzinfo=UTC)
+
+
+@workflow
+async def echo(value: Any = None) -> Any:
+    return value
+
+
+def test_uuid_is_the_id_of_a_run_in_a_workspace(well: Any) -> None:
+    well.workspaces.put(SPACE, tier="scale")
+    run = well.start(echo, 1, execution_id=RUN, workspace=SPACE)
+    assert run.execution_id == str(RUN)
+    assert well.run(RUN).result(WAIT) == 1
+    assert well.load(RUN).identity.workspace_id == str(SPACE)
+    assert well.load(str(RUN)) == well.load(RUN)
+    assert well.verify(RUN).ok
+    assert [each.execution_id for each in well.executions.list(workspace=SPACE)] == [str(RUN)]
+    assert well.start(echo, 1, execution_id=str(RUN), workspace=SPACE).result(WAIT) == 1
+    assert well.fork(RUN, UUID(int=17)).execution_id == str(UUID(int=17))
+
+
+def test_uuid_is_the_id_and_the_key_of_a_request(well: Any) -> None:
+    item = well.enqueue(echo, 1, execution_id=RUN)
+    assert item.execution_id == str(RUN)
+    assert item.result(WAIT) == 1
+    assert well.enqueue(echo, 2, key=TALK).item_id == well.enqueue(echo, 2, key=str(TALK)).item_id
+    [many] = well.enqueue_many([QueueRequest(workflow=echo, value=3, execution_id=UUID(int=20))])
+    assert many.execution_id == str(UUID(int=20))
+
+
+def test_uuid_is_the_id_of_an_execution_driven_by_hand(well: Any) -> None:
+    well.create(RUN, SPACE, {"n": 1}, commit_id=UUID(int=1))
+    with well.transaction(RUN, commit_id=UUID(int=2)) as tx:
+        tx.enter_scope(UUID(int=3))
+        tx.add_token(UUID(int=4), node="n", scope=UUID(int=3))
+        tx.update_token(UUID(int=4), lambda _: {"value": 5})
+    state = well.load(str(RUN))
+    assert state.tokens[str(UUID(int=4))].value == 5
+    assert state.tokens[str(UUID(int=4))].scope == str(UUID(int=3))
+    assert well.receipt(RUN, UUID(int=2)).revision == 1
+
+
+def test_uuid_is_the_name_of_a_conversation_and_of_scopes(well: Any) -> None:
+    well.conversations.set(TALK, {"n": 1})
+    assert well.conversations.get(str(TALK)) == {"n": 1}
+    well.state.workspace(SPACE).set("k", 1)
+    assert well.state.at(Scope.of_workspace(str(SPACE))).get("k") == 1
+    well.state.custom(TALK).set("k", 2)
+    assert well.state.at(Scope.custom(str(TALK))).get("k") == 2
+
+
+def test_record_takes_uuids_and_moments_of_any_zone() -> None:
+    identity = Metadata(RUN, SPACE, "flow", 1, HERE)  # pyright: ignore[reportArgumentType]
+    assert (identity.execution_id, identity.workspace_id) == (str(RUN), str(SPACE))
+    assert (identity.started_at, identity.started_at.tzinfo) == (THERE, UTC)
+    data = DataStore(identity)
+    data.set_step_output("a", StepOutput("n", "a", "COMPLETED", 1, HERE, 5))
+    data.set_trigger(ScheduleTrigger(HERE, cron="@daily"))
+    assert data.get_step_output("a").executed_at.tzinfo is UTC
+    assert data.get_trigger() == ScheduleTrigger(THERE, cron="@daily")
+
+
+def test_moment_without_a_zone_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="time zone"):
+        Metadata("e", "w", "f", 1, HERE.replace(tzinfo=None))
+
+
+def test_run_at_takes_any_zone(well: Any) -> None:
+    item = well.enqueue(echo, 1, run_at=datetime(2020, 1, 1, 12, tzinfo=timezone(timedelta(hours=-7))))
+    assert item.result(WAIT) == 1
+    assert well.queue.list()[0].run_at == datetime(2020, 1, 1, 19, tzinfo=UTC)
