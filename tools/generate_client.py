@@ -64,6 +64,8 @@ class _Types:
     def text(self, kind: Any) -> str:
         if kind is None or kind is type(None):
             return "None"
+        if kind is ...:
+            return "..."
         if kind is Any:
             return "Any"
         if kind is UnsetType:

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from stepwell.model.scope import Scope
     from stepwell.model.scoped_operations import Entry, StateChange
     from stepwell.model.status import Status, StepStatus
+    from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint
     from stepwell.queue.diagnosis import WaitingReason
     from stepwell.queue.item import ItemSummary
     from stepwell.queue.requests import QueueRequest, enqueue, workspace_queue
@@ -196,6 +197,8 @@ __all__ = [
     "Verification",
     "Waiting",
     "WaitingReason",
+    "WebhookDelivery",
+    "WebhookEndpoint",
     "WebhookTrigger",
     "WorkerPresence",
     "Workspace",
@@ -293,6 +296,7 @@ _HOMES = {
     "queue.statistics": ("Demand", "LaneStats"),
     "queue.item": ("ItemSummary",),
     "queue.worker_presence": ("WorkerPresence",),
+    "model.webhook": ("WebhookDelivery", "WebhookEndpoint"),
     "queue.diagnosis": ("WaitingReason",),
     "queue.requests": ("QueueRequest", "enqueue", "workspace_queue"),
     "queue.schedule": ("ScheduleSummary",),

@@ -40,6 +40,7 @@ from stepwell.app.blocking import (
     State,
     StateTransaction,
     Transaction,
+    Webhooks,
     Workspaces,
 )
 from stepwell.clock import SystemClock
@@ -105,6 +106,7 @@ def test_public_means_documented():
         (Schedules, "queue.md"),
         (Access, "http.md"),
         (Locks, "http.md"),
+        (Webhooks, "http.md"),
     ],
 )
 def test_every_public_method_is_on_its_page(kind: type, page: str):
@@ -135,6 +137,7 @@ def test_calls_on_the_pages_have_the_parameters_of_the_code():
         Schedules,
         Access,
         Locks,
+        Webhooks,
     )
     for name, arguments in re.findall(r"`(\w+)\(([^`]*)\)`", _text(*(page.name for page in REFERENCE.glob("*.md")))):
         methods = [found for kind in kinds if inspect.isfunction(found := inspect.getattr_static(kind, name, None))]

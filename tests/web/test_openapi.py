@@ -55,6 +55,7 @@ async def prepare(api: Api, client: httpx.AsyncClient) -> dict[str, str]:
         "key": "k",
         "conversation_id": "talk",
         "lock": "lock",
+        "webhook": "shop",
     }
 
 

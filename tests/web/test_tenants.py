@@ -13,9 +13,9 @@ from stepwell.web.route import Route
 
 __all__ = ["approve", "fail", "greet"]
 
-OWN = {"execution_id", "item_id", "token_id", "workspace_id"}
+OWN = {"delivery_id", "execution_id", "item_id", "token_id", "workspace_id"}
 """Parameters whose values are unique in the store: another workspace's are answered like missing ones."""
-APART = {"scope", "key", "conversation_id", "lock"}
+APART = {"scope", "key", "conversation_id", "lock", "webhook"}
 """Parameters that name something inside of the caller's own workspace, whatever others call theirs."""
 SHARED = {"queue", "tier", "code"}
 """Parameters that name something of all of the store."""
@@ -30,6 +30,12 @@ async def prepare(api: Api) -> dict[str, str]:
     await api.well.state.workspace("acme").set("key-of-acme", SECRET)
     await api.well.conversations.within("acme").set("talk", {"secret": SECRET}, user="ada")
     await api.well.locks.acquire("lock", workspace="acme", holder="acme")
+    await api.well.webhooks.within("acme").put("hook", f"https://example.org/{SECRET.replace(' ', '-')}")
+    await api.well.create("ended", "acme")
+    async with api.well.transaction("ended") as tx:
+        tx.set_status("RUNNING")
+        tx.set_status("COMPLETED")
+    [delivery] = await api.well.webhooks.within("acme").deliveries()
     [token] = [each for each in await api.well.access.tokens() if each.name == "operator"]
     return {
         "execution_id": run.execution_id,
@@ -41,6 +47,8 @@ async def prepare(api: Api) -> dict[str, str]:
         "key": "key-of-acme",
         "conversation_id": "talk",
         "lock": "lock",
+        "webhook": "hook",
+        "delivery_id": delivery.delivery_id,
         "queue": "default",
         "tier": "free",
         "code": "SW-200",
@@ -106,5 +114,7 @@ async def everything(api: Api) -> list[object]:
         await well.conversations.within("acme").get("talk"),
         await well.workspaces.get("acme"),
         [each.token_id for each in await well.access.tokens() if each.workspace == "acme"],
+        await well.webhooks.within("acme").list(),
+        await well.webhooks.within("acme").deliveries(),
         (await well.locks.acquire("lock", workspace="acme", holder="acme")).fence,
     ]

@@ -12,7 +12,7 @@ from stepwell.app.health import Health, check_health
 from stepwell.clock import Clock, SystemClock
 from stepwell.config import DEFAULT_URL, choose_url, without_secrets
 from stepwell.contract.store import Store
-from stepwell.errors import StoreUnavailable
+from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.maintenance.backup import BackupReport, create_backup
 from stepwell.maintenance.restore import RestoreReport, restore_backup, resume_restored
 from stepwell.model.ids import new_id
@@ -36,6 +36,7 @@ from stepwell.runtime.known_workflows import KnownWorkflows
 from stepwell.runtime.services import Services
 from stepwell.runtime.start import Starting
 from stepwell.runtime.steps.scripts import install_engine
+from stepwell.runtime.webhook_sender import WebhookSender
 from stepwell.runtime.worker import Worker
 from stepwell.script.lua import LuaEngine
 from stepwell.state.access import AccessOperations
@@ -46,6 +47,7 @@ from stepwell.state.locks import LockOperations, LockRenewal
 from stepwell.state.remote_locks import RemoteLocks
 from stepwell.state.request_log import RequestLog
 from stepwell.state.scoped_state import StateOperations
+from stepwell.state.webhooks import WebhookOperations
 from stepwell.stores.url import store_of
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ class Parts:
         self.access = AccessOperations(self.state)
         self.requests = RequestLog(self.state, new_id)
         self.remote_locks = RemoteLocks(new_id)
+        self.webhooks = self.executions.webhooks = WebhookOperations(self.state, new_id)
         self.lock_renewal = LockRenewal(self.group)
         self._worker_driver: AsyncDriver | None = None
         self._worker: Worker | None = None
@@ -101,6 +104,10 @@ class Parts:
         """Open the store, and measure how far its clock is from this machine's."""
         self.store.open()
         self.clock.measure()
+        try:
+            self.webhooks.load_now()
+        except StepwellError as error:  # a worker tries again every few seconds
+            log.warning("the webhooks of the store could not be read: %s", error)
 
     def close(self) -> None:
         if self._worker_driver is not None:
@@ -161,6 +168,7 @@ class Parts:
             self._dispatcher,
             Scheduler(self.queue.schedules, driver, self.notifications),
             Heartbeat(worker.holder, engine, self.store, driver, queues, concurrency),
+            WebhookSender(self.webhooks, driver),
             QueueRecovery(self.queue.items, self.locks, driver, lease_seconds),
         ]
         return worker

@@ -28,6 +28,8 @@ _INTERNAL: dict[str, tuple[str, ...]] = {
     "access": (),
     "idempotency": ("a bucket",),
     "audit": ("a bucket",),
+    "webhook": (),
+    "webhook_delivery": ("a bucket",),
     "inbox": ("an execution id",),
     "engine": ("the name of an engine",),
     "conversation_record": ("a conversation id",),

@@ -6,10 +6,11 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 import msgspec
 
-from stepwell.clock import Clock
+from stepwell.clock import Clock, to_ms
 from stepwell.contract.store import Store
 from stepwell.errors import (
     Conflict,
@@ -31,6 +32,7 @@ from stepwell.model.receipt import Receipt, ReceiptHeader, sign_head
 from stepwell.model.receipt_chain import build_commit, fast_forward, rebuild, settle
 from stepwell.model.record import Metadata, encode_record
 from stepwell.model.repeated_commit import is_repetition
+from stepwell.model.scoped_operations import StateOp
 from stepwell.model.status import FINAL, Status
 from stepwell.model.validation import plan
 from stepwell.model.value import Value, canonical
@@ -42,6 +44,7 @@ __all__ = [
     "MANUAL",
     "CachedExecution",
     "CommitTerms",
+    "EndMessages",
     "ExecutionCache",
     "Executions",
     "OpenTransaction",
@@ -165,6 +168,14 @@ class OpenTransaction:
         self.commit_id = terms.commit_id or new_commit_id(self.revision + 1, new_id())
 
 
+class EndMessages(Protocol):
+    """Operations on scoped state that land in the commit that ends an execution, such as webhooks to send."""
+
+    def messages(self, workspace: str, execution_id: str, revision: int, status: str, now_ms: int) -> tuple[StateOp, ...]:
+        """Return the operations for an execution that ends."""
+        ...
+
+
 class Executions(History):
     """Creates executions and commits to them, from cached states."""
 
@@ -173,6 +184,8 @@ class Executions(History):
         self._clock, self._new_id = clock, new_id
         self._live = ExecutionCache()
         self.endings = Completions()
+        self.webhooks: EndMessages | None = None
+        """What is enqueued in the commit that ends an execution."""
 
     def create(
         self,
@@ -323,6 +336,11 @@ class Executions(History):
                 mark=None if draft.status is terms.mark is None else mark_of(draft, terms.mark),
                 is_named=terms.commit_id is not None,
             )
+        if self.webhooks is not None and draft.status is not None and draft.status in FINAL:
+            ended_ms = to_ms(header.committed_at)
+            ops = self.webhooks.messages(live.workspace_id, live.execution_id, commit.revision, draft.status, ended_ms)
+            if ops:
+                commit = msgspec.structs.replace(commit, ops=(*commit.ops, *ops))
         return draft, commit, header
 
     def newest(self, execution_id: str) -> Operation[CachedExecution]:

@@ -15,6 +15,7 @@ from stepwell.model.execution_state import Change
 from stepwell.model.queue_item import QueueSettings, Tier, Workspace
 from stepwell.model.receipt_chain import Verification
 from stepwell.model.trace import Trace
+from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint
 from stepwell.queue.diagnosis import WaitingReason
 from stepwell.queue.item import ItemSummary
 from stepwell.queue.schedule import ScheduleSummary
@@ -32,6 +33,7 @@ from stepwell.web.api.queue import EnqueuedItem
 from stepwell.web.api.runs import Accepted, ReceiptView, RunState, RunView, StartedRun
 from stepwell.web.api.server import CallerInfo
 from stepwell.web.api.state import ConversationView, EntryView, ScopeView, Sum
+from stepwell.web.api.webhooks import WebhookView
 from stepwell.web.api.workspaces import CreatedToken
 from stepwell.web.problem import ProblemKind
 from stepwell.web.route import Page
@@ -860,5 +862,76 @@ class Operations:
             {204: None},
             {"workspace": workspace},
             {"holder": holder, "fence": fence},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def list_webhooks(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[WebhookEndpoint]:
+        """Return the endpoints of the workspace."""
+        return self._call(
+            "GET", "/webhooks", {200: Page[WebhookEndpoint]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+        )
+
+    def get_webhook(self, webhook: str, *, workspace: str | None = None) -> WebhookEndpoint:
+        """Return an endpoint."""
+        return self._call("GET", f"/webhooks/{quote(webhook, safe='')}", {200: WebhookEndpoint}, {"workspace": workspace}, None, {})
+
+    def put_webhook(
+        self,
+        webhook: str,
+        *,
+        url: str,
+        events: tuple[Literal["run.completed", "run.failed", "run.cancelled"], ...] = (
+            "run.completed",
+            "run.failed",
+            "run.cancelled",
+        ),
+        workspace: str | None = None,
+    ) -> WebhookView:
+        """Create or change an endpoint; a change enables a disabled one."""
+        return self._call(
+            "PUT",
+            f"/webhooks/{quote(webhook, safe='')}",
+            {200: WebhookView},
+            {"workspace": workspace},
+            {"url": url, "events": events},
+            {},
+        )
+
+    def rotate_webhook(self, webhook: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> WebhookView:
+        """Give an endpoint a new secret; for a day messages are signed with both."""
+        return self._call(
+            "POST",
+            f"/webhooks/{quote(webhook, safe='')}/rotate",
+            {200: WebhookView},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def delete_webhook(self, webhook: str, *, workspace: str | None = None) -> None:
+        """Delete an endpoint with what waits for it."""
+        self._call("DELETE", f"/webhooks/{quote(webhook, safe='')}", {204: None}, {"workspace": workspace}, None, {})
+
+    def list_deliveries(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[WebhookDelivery]:
+        """Return the messages that were not accepted yet."""
+        return self._call(
+            "GET",
+            "/webhook_deliveries",
+            {200: Page[WebhookDelivery]},
+            {"limit": limit, "cursor": cursor, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def replay_delivery(
+        self, delivery_id: str, *, idempotency_key: str | None = None, workspace: str | None = None
+    ) -> WebhookDelivery:
+        """Send a message again now."""
+        return self._call(
+            "POST",
+            f"/webhook_deliveries/{quote(delivery_id, safe='')}/replay",
+            {202: WebhookDelivery},
+            {"workspace": workspace},
+            None,
             {"Idempotency-Key": idempotency_key},
         )

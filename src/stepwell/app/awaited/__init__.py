@@ -7,6 +7,7 @@ from stepwell.app.awaited.queue import AsyncQueue, AsyncQueueItem, AsyncSchedule
 from stepwell.app.awaited.requests import AsyncRequests
 from stepwell.app.awaited.runs import AsyncDefinitions, AsyncRun
 from stepwell.app.awaited.state import AsyncCachedState, AsyncScopedState, AsyncState, AsyncStateTransaction, AsyncTransaction
+from stepwell.app.awaited.webhooks import AsyncWebhooks
 from stepwell.app.awaited.well import AsyncExecutionIndex, AsyncStepwell
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "AsyncStateTransaction",
     "AsyncStepwell",
     "AsyncTransaction",
+    "AsyncWebhooks",
     "AsyncWorkspaces",
 ]

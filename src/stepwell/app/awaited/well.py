@@ -18,6 +18,7 @@ from stepwell.app.awaited.queue import AsyncQueue, AsyncQueueItem, AsyncSchedule
 from stepwell.app.awaited.requests import AsyncRequests
 from stepwell.app.awaited.runs import AsyncDefinitions, AsyncRun
 from stepwell.app.awaited.state import AsyncState, AsyncTransaction
+from stepwell.app.awaited.webhooks import AsyncWebhooks
 from stepwell.app.composition import Parts
 from stepwell.app.health import Health
 from stepwell.app.host import AsyncHost
@@ -381,6 +382,11 @@ class AsyncStepwell:
     def access(self) -> AsyncAccess:
         """Return who may call the HTTP server of this store: tokens and sessions."""
         return AsyncAccess(self._parts.access, self._driver)
+
+    @property
+    def webhooks(self) -> AsyncWebhooks:
+        """Return the outgoing webhooks of the workspace ``default``; ``within`` gives those of another."""
+        return AsyncWebhooks(self._parts.webhooks, self._driver)
 
     @property
     def requests(self) -> AsyncRequests:

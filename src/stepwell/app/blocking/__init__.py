@@ -8,6 +8,7 @@ from stepwell.app.blocking.queue import Queue, QueueItem, Schedules, Workspaces
 from stepwell.app.blocking.requests import Requests
 from stepwell.app.blocking.runs import Definitions, Run
 from stepwell.app.blocking.state import CachedState, ScopedState, State, StateTransaction, Transaction
+from stepwell.app.blocking.webhooks import Webhooks
 from stepwell.app.blocking.well import ExecutionIndex, Stepwell
 
 __all__ = [
@@ -28,5 +29,6 @@ __all__ = [
     "StateTransaction",
     "Stepwell",
     "Transaction",
+    "Webhooks",
     "Workspaces",
 ]

@@ -19,6 +19,7 @@ from stepwell.app.blocking.queue import Queue, QueueItem, Schedules, Workspaces
 from stepwell.app.blocking.requests import Requests
 from stepwell.app.blocking.runs import Definitions, Run
 from stepwell.app.blocking.state import State, Transaction
+from stepwell.app.blocking.webhooks import Webhooks
 from stepwell.app.composition import Parts
 from stepwell.app.health import Health
 from stepwell.app.host import Host
@@ -382,6 +383,11 @@ class Stepwell:
     def access(self) -> Access:
         """Return who may call the HTTP server of this store: tokens and sessions."""
         return Access(self._parts.access, self._driver)
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """Return the outgoing webhooks of the workspace ``default``; ``within`` gives those of another."""
+        return Webhooks(self._parts.webhooks, self._driver)
 
     @property
     def requests(self) -> Requests:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepwell.web.api import definitions, queue, runs, schedules, server, state, workspaces
+from stepwell.web.api import definitions, queue, runs, schedules, server, state, webhooks, workspaces
 from stepwell.web.route import RouteTable
 
 __all__ = ["TABLE"]
@@ -16,5 +16,6 @@ TABLE = RouteTable(
         *definitions.ROUTES,
         *workspaces.ROUTES,
         *state.ROUTES,
+        *webhooks.ROUTES,
     )
 )

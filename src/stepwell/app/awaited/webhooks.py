@@ -1,0 +1,63 @@
+"""Outgoing webhooks of a workspace."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+
+from stepwell.model.scope import DEFAULT_WORKSPACE
+from stepwell.model.webhook import EVENTS, WebhookDelivery, WebhookEndpoint
+from stepwell.pipeline.operations import AsyncDriver
+from stepwell.state.webhooks import WebhookOperations
+
+__all__ = ["AsyncWebhooks"]
+
+
+class AsyncWebhooks:
+    """The outgoing webhooks of one workspace: ``well.webhooks``.
+
+    A message for each endpoint lands in the commit that ends a run, so it is sent if and only if the run has ended. Workers send
+    it, and again after a failure for three days.
+    """
+
+    def __init__(self, operations: WebhookOperations, driver: AsyncDriver, workspace: str = DEFAULT_WORKSPACE) -> None:
+        self._do, self._driver, self._workspace = operations, driver, workspace
+
+    def within(self, workspace: str) -> AsyncWebhooks:
+        """Return the webhooks of another workspace."""
+        return AsyncWebhooks(self._do, self._driver, workspace)
+
+    async def put(self, name: str, url: str, *, events: Sequence[str] = EVENTS) -> tuple[WebhookEndpoint, str | None]:
+        """Create or change an endpoint; return it, and its secret if it is new. A change enables a disabled endpoint.
+
+        - ``name``: its name in the workspace.
+        - ``url``: where messages go: an ``https://`` address of a public host.
+        - ``events``: some of ``run.completed``, ``run.failed`` and ``run.cancelled``.
+
+        Other processes know of it after at most five seconds.
+        """
+        return await self._driver.run(self._do.put(self._workspace, name, url, tuple(events)))
+
+    async def rotate(self, name: str) -> str:
+        """Give an endpoint a new secret, and return it. For a day messages are signed with both. Raise ``NotFound``."""
+        return await self._driver.run(self._do.rotate(self._workspace, name))
+
+    async def get(self, name: str) -> WebhookEndpoint:
+        """Return an endpoint. Raise ``NotFound`` if there is none."""
+        return await self._driver.run(self._do.get(self._workspace, name))
+
+    async def list(self) -> list[WebhookEndpoint]:
+        """Return the endpoints of the workspace, sorted by name."""
+        return await self._driver.run(self._do.endpoints(self._workspace))
+
+    async def delete(self, name: str) -> bool:
+        """Delete an endpoint with what waits for it; return whether it existed."""
+        return await self._driver.run(self._do.delete(self._workspace, name))
+
+    async def deliveries(self) -> builtins.list[WebhookDelivery]:
+        """Return the messages that were not accepted yet, the oldest first; those that were given up are kept for a week."""
+        return await self._driver.run(self._do.deliveries(self._workspace))
+
+    async def replay(self, delivery_id: str) -> WebhookDelivery:
+        """Send a message again now. Raise ``NotFound`` if it was accepted or dropped."""
+        return await self._driver.run(self._do.replay(self._workspace, delivery_id))

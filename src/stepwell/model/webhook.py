@@ -1,0 +1,63 @@
+"""Outgoing webhooks as values: endpoints, deliveries, and signatures by the rules of Standard Webhooks 1.0."""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from datetime import datetime
+from hashlib import sha256
+
+import msgspec
+
+__all__ = ["EVENTS", "RETRY_SECONDS", "WebhookDelivery", "WebhookEndpoint", "payload_of", "signature_of"]
+
+EVENTS = ("run.completed", "run.failed", "run.cancelled")
+"""What an endpoint may be told."""
+
+RETRY_SECONDS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
+"""How long after each failed attempt the next one is made: three days in all."""
+
+
+class WebhookEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """An address that is told when runs of a workspace end."""
+
+    name: str
+    workspace: str
+    url: str
+    events: tuple[str, ...] = EVENTS
+    is_disabled: bool = False
+    """Whether nothing is delivered, because deliveries failed for three days."""
+
+
+class WebhookDelivery(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was not accepted yet."""
+
+    delivery_id: str
+    """The ``webhook-id``, which stays the same over all attempts."""
+    endpoint: str
+    workspace: str
+    type: str
+    execution_id: str
+    revision: int
+    created_at: datetime
+    attempts: int = 0
+    next_at: datetime | None = None
+    """When the next attempt is made; None: it was given up."""
+    last_error: str | None = None
+
+
+def payload_of(delivery: WebhookDelivery) -> bytes:
+    """Return the body of a delivery: thin, so that the receiver asks the API for what it may see."""
+    data = {"execution_id": delivery.execution_id, "revision": delivery.revision}
+    return msgspec.json.encode({"type": delivery.type, "timestamp": delivery.created_at, "data": data})
+
+
+def signature_of(secrets: Sequence[str], delivery_id: str, timestamp: int, body: bytes) -> str:
+    """Return the ``webhook-signature`` of a body: one signature for each secret, so that a rotation loses no message.
+
+    - ``secrets``: as ``whsec_`` and base64.
+    """
+    signed = f"{delivery_id}.{timestamp}.".encode() + body
+    keys = [b64decode(secret.removeprefix("whsec_")) for secret in secrets]
+    return " ".join("v1," + b64encode(hmac.new(key, signed, sha256).digest()).decode() for key in keys)

@@ -1,0 +1,92 @@
+"""Routes of outgoing webhooks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from stepwell.errors import NotFound
+from stepwell.model.access import Role
+from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint
+from stepwell.web.paging import PageQuery, sorted_page
+from stepwell.web.route import Call, Page, Reply, api_route
+
+__all__ = ["ROUTES"]
+
+EventName = Literal["run.completed", "run.failed", "run.cancelled"]
+
+
+class PutWebhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where messages go, and about what."""
+
+    url: Annotated[str, Meta(max_length=2_000)]
+    events: tuple[EventName, ...] = ("run.completed", "run.failed", "run.cancelled")
+
+
+class WebhookView(msgspec.Struct, frozen=True, kw_only=True):
+    """An endpoint; its secret is shown only when it is new."""
+
+    endpoint: WebhookEndpoint
+    secret: str | None = None
+
+
+async def list_webhooks(call: Call) -> Reply:
+    """Return the endpoints of the workspace."""
+    return await sorted_page(call, await call.well.webhooks.within(call.workspace).list(), lambda each: each.name, "webhooks")
+
+
+async def get_webhook(call: Call) -> Reply:
+    """Return an endpoint."""
+    return Reply(await call.well.webhooks.within(call.workspace).get(call.path["webhook"]))
+
+
+async def put_webhook(call: Call) -> Reply:
+    """Create or change an endpoint; a change enables a disabled one."""
+    body: PutWebhook = call.body
+    endpoint, secret = await call.well.webhooks.within(call.workspace).put(call.path["webhook"], body.url, events=body.events)
+    return Reply(WebhookView(endpoint=endpoint, secret=secret))
+
+
+async def rotate_webhook(call: Call) -> Reply:
+    """Give an endpoint a new secret; for a day messages are signed with both."""
+    webhooks, name = call.well.webhooks.within(call.workspace), call.path["webhook"]
+    secret = await webhooks.rotate(name)
+    return Reply(WebhookView(endpoint=await webhooks.get(name), secret=secret))
+
+
+async def delete_webhook(call: Call) -> Reply:
+    """Delete an endpoint with what waits for it."""
+    if not await call.well.webhooks.within(call.workspace).delete(call.path["webhook"]):
+        raise NotFound(f"there is no webhook {call.path['webhook']!r}")
+    return Reply()
+
+
+async def list_deliveries(call: Call) -> Reply:
+    """Return the messages that were not accepted yet."""
+    found = await call.well.webhooks.within(call.workspace).deliveries()
+    return await sorted_page(call, found, lambda each: each.delivery_id, "deliveries")
+
+
+async def replay_delivery(call: Call) -> Reply:
+    """Send a message again now."""
+    return Reply(await call.well.webhooks.within(call.workspace).replay(call.path["delivery_id"]), 202)
+
+
+ROUTES = (
+    api_route("GET /webhooks", list_webhooks, Page[WebhookEndpoint], Role.ADMIN, query=PageQuery),
+    api_route("GET /webhooks/{webhook}", get_webhook, WebhookEndpoint, Role.ADMIN),
+    api_route(
+        "PUT /webhooks/{webhook}",
+        put_webhook,
+        WebhookView,
+        Role.ADMIN,
+        body=PutWebhook,
+        example={"url": "https://shop.example.org/hooks"},
+    ),
+    api_route("POST /webhooks/{webhook}/rotate", rotate_webhook, WebhookView, Role.ADMIN, keeps_replies=False),
+    api_route("DELETE /webhooks/{webhook}", delete_webhook, None, Role.ADMIN),
+    api_route("GET /webhook_deliveries", list_deliveries, Page[WebhookDelivery], Role.ADMIN, query=PageQuery),
+    api_route("POST /webhook_deliveries/{delivery_id}/replay", replay_delivery, WebhookDelivery, Role.ADMIN, status=202),
+)

@@ -1,0 +1,183 @@
+"""Outgoing webhooks: enqueued in the commit that ends a run, signed, sent by one worker, and tried again for three days."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from base64 import b64decode, b64encode
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from tests.web.servers import approve, async_test, fail, greet, served
+
+from stepwell import AsyncStepwell, FakeClock, InvalidInput, NotFound, Stepwell
+from stepwell.model.webhook import RETRY_SECONDS, payload_of, signature_of
+from stepwell.runtime.webhook_sender import post
+
+__all__ = ["approve", "fail", "greet"]
+
+URL = "https://shop.example.org/hooks"
+
+
+async def end(well: AsyncStepwell, execution_id: str, status: str = "COMPLETED") -> None:
+    await well.create(execution_id)
+    async with well.transaction(execution_id) as tx:
+        tx.set_status("RUNNING")
+        tx.set_status(status)
+
+
+@pytest.mark.parametrize("place", ["memory", "sqlite", "postgres", "redis"])
+def test_a_message_lands_with_the_end_of_a_run_and_only_then(place: str, tmp_path: Path, request: pytest.FixtureRequest):
+    urls = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/well.db"}
+    asyncio.run(check_messages(urls.get(place) or request.getfixturevalue(f"{place}_url")))
+
+
+async def check_messages(url: str) -> None:
+    async with AsyncStepwell(url, worker=False) as well:
+        endpoint, secret = await well.webhooks.put("shop", URL, events=["run.failed"])
+        assert secret is not None
+        assert secret.startswith("whsec_")
+        assert await well.webhooks.put("shop", URL, events=["run.failed"]) == (endpoint, None)
+        await end(well, "good")
+        await well.create("running")
+        await end(well, "bad", "FAILED")
+        [delivery] = await well.webhooks.deliveries()
+        assert (delivery.type, delivery.execution_id, delivery.revision) == ("run.failed", "bad", 1)
+        body = json.loads(payload_of(delivery))
+        assert body["data"] == {"execution_id": "bad", "revision": 1}
+        assert (await well.verify("bad")).ok
+        assert await well.webhooks.within("rival").deliveries() == []
+
+
+@async_test
+async def test_a_workflow_of_a_worker_sends_its_message():
+    sent: list[str] = []
+    async with served() as api:
+        [sender] = [each for each in api.well._host.worker.companions if each.name == "the sender of webhooks"]
+        told = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def receive(claimed: object) -> None:
+            sent.append(claimed.delivery.execution_id)
+            loop.call_soon_threadsafe(told.set)
+
+        sender._post = receive
+        await api.well.webhooks.within("acme").put("shop", URL)
+        await api.well.start(greet, workspace="acme", execution_id="a")
+        sender.wake()
+        await asyncio.wait_for(told.wait(), 10)
+        assert sent == ["a"]
+        while await api.well.webhooks.within("acme").deliveries():  # noqa: ASYNC110 - another task's write
+            await asyncio.sleep(0.01)
+
+
+@async_test
+async def test_a_delivery_is_claimed_once_and_tried_again_for_three_days():
+    clock = FakeClock()
+    async with AsyncStepwell("memory://", worker=False, clock=clock) as well:
+        await well.webhooks.put("shop", URL)
+        await end(well, "a")
+        do, drive = well._parts.webhooks, well._driver.run
+        seconds = 0
+        for attempt in range(1, len(RETRY_SECONDS) + 2):
+            [claimed] = await drive(do.claim_due(10))
+            assert claimed.delivery.attempts == attempt
+            assert await drive(do.claim_due(10)) == []
+            await drive(do.settle(claimed, "the receiver answered with status 500"))
+            if attempt <= len(RETRY_SECONDS):
+                clock.advance(RETRY_SECONDS[attempt - 1])
+                seconds += RETRY_SECONDS[attempt - 1]
+        assert seconds >= 3 * 86_400
+        [given_up] = await well.webhooks.deliveries()
+        assert (given_up.next_at, given_up.last_error) == (None, "the receiver answered with status 500")
+        assert (await well.webhooks.get("shop")).is_disabled
+        await end(well, "b")
+        assert len(await well.webhooks.deliveries()) == 1
+        await well.webhooks.put("shop", URL)
+        await well.webhooks.replay(given_up.delivery_id)
+        [again] = await drive(do.claim_due(10))
+        assert again.delivery.delivery_id == given_up.delivery_id
+        await drive(do.settle(again, None))
+        assert await well.webhooks.deliveries() == []
+        with pytest.raises(NotFound):
+            await well.webhooks.replay(given_up.delivery_id)
+
+
+@async_test
+async def test_a_worker_that_dies_in_an_attempt_leaves_it_to_another():
+    clock = FakeClock()
+    async with AsyncStepwell("memory://", worker=False, clock=clock) as well:
+        await well.webhooks.put("shop", URL)
+        await end(well, "a")
+        do, drive = well._parts.webhooks, well._driver.run
+        [late] = await drive(do.claim_due(10))
+        clock.advance(61)
+        [second] = await drive(do.claim_due(10))
+        assert second.delivery.delivery_id == late.delivery.delivery_id
+        await drive(do.settle(late, "timeout"))  # changes nothing: the lease is another's
+        [row] = await well.webhooks.deliveries()
+        assert (row.attempts, row.last_error) == (2, None)
+
+
+@async_test
+async def test_a_rotation_signs_with_both_secrets_for_a_day():
+    clock = FakeClock()
+    async with AsyncStepwell("memory://", worker=False, clock=clock) as well:
+        _, old = await well.webhooks.put("shop", URL)
+        fresh = await well.webhooks.rotate("shop")
+        await end(well, "a")
+        await end(well, "b")
+        do, drive = well._parts.webhooks, well._driver.run
+        first = (await drive(do.claim_due(1)))[0]
+        assert first.secrets == (fresh, old)
+        clock.advance("25h")
+        assert {each.secrets for each in await drive(do.claim_due(10))} == {(fresh,)}
+        body = payload_of(first.delivery)
+        text = signature_of(first.secrets, "msg_1", 7, body)
+        expected = [b64encode(hmac.new(b64decode(each[6:]), b"msg_1.7." + body, sha256).digest()).decode() for each in (fresh, old)]
+        assert text == " ".join(f"v1,{each}" for each in expected)
+
+
+@async_test
+async def test_a_private_address_and_another_scheme_get_nothing():
+    async with AsyncStepwell("memory://", worker=False) as well:
+        for url in ("http://example.org", "https://", "https://a:b@example.org", "file:///etc/passwd", "https://é.org"):
+            with pytest.raises(InvalidInput):
+                await well.webhooks.put("shop", url)
+        with pytest.raises(InvalidInput, match="events are some of"):
+            await well.webhooks.put("shop", URL, events=["everything"])
+        await well.webhooks.put("shop", "https://127.0.0.1:1/hooks")
+        await end(well, "a")
+        [claimed] = await well._driver.run(well._parts.webhooks.claim_due(1))
+        assert "not a public address" in str(post(claimed))
+
+
+def test_another_process_knows_the_endpoints_when_it_opens(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/well.db"
+    with Stepwell(url, worker=False) as well:
+        well.webhooks.put("shop", URL)
+    with Stepwell(url, worker=False) as other:
+        other.create("a")
+        with other.transaction("a") as tx:
+            tx.set_status("RUNNING")
+            tx.set_status("COMPLETED")
+        assert [each.execution_id for each in other.webhooks.deliveries()] == ["a"]
+
+
+@async_test
+async def test_webhooks_are_managed_over_http():
+    async with served(worker=False) as api, api.client() as client:
+        hook = "/api/v1/webhooks/shop"
+        made = (await client.put(hook, json={"url": URL})).json()
+        assert made["secret"].startswith("whsec_")
+        assert "secret" not in (await client.get(hook)).json()
+        assert (await client.put(hook, json={"url": URL})).json()["secret"] is None
+        assert (await client.post(f"{hook}/rotate")).json()["secret"] != made["secret"]
+        assert [each["name"] for each in (await client.get("/api/v1/webhooks")).json()["items"]] == ["shop"]
+        assert (await client.put(hook, json={"url": "http://127.0.0.1"})).status_code == 422
+        await api.well.start(approve, workspace="acme", execution_id="a")
+        assert (await client.get("/api/v1/webhook_deliveries")).json()["items"] == []
+        assert (await client.delete(hook)).status_code == 204
+        assert (await client.get(hook)).status_code == 404
