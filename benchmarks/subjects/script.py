@@ -10,7 +10,7 @@ from statistics import median, quantiles
 
 from benchmarks.measurement import Measurement, at_most
 from benchmarks.plan import Plan
-from benchmarks.rounds import in_turns, seconds_each
+from benchmarks.rounds import in_turns, median_ratio, seconds_each
 from stepwell import ExecutionFailed, Limits, Stepwell, step
 from stepwell.flow import call, define, script
 
@@ -57,6 +57,7 @@ def warm(plan: Plan) -> Iterator[Measurement]:
             "ms per run",
             raw=median(figures[2]),
             raw_is="a run of one async step",
+            ratio=median_ratio(column, figures[2]),
             target=target,
             note=f"adds {added:.2f} ms",
         )

@@ -1,0 +1,50 @@
+"""Backups: how fast a store is copied into files, checked, and restored."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from benchmarks.measurement import Measurement, at_least
+from benchmarks.plan import Plan
+from stepwell import Stepwell, verify_backup
+
+__all__ = ["MEASURES"]
+
+_COMMITS = 10
+
+
+def backup(plan: Plan) -> Iterator[Measurement]:
+    """Measure a backup of executions with ten commits each, its check, an empty increment, and its restore."""
+    executions = plan.size(2_000, 20)
+    commits = executions * _COMMITS
+    with Stepwell(f"sqlite:///{plan.folder}/source.db?synchronous=NORMAL", worker=False) as well:
+        for number in range(executions):
+            well.create(f"run-{number}")
+            for each in range(_COMMITS - 1):
+                with well.transaction(f"run-{number}") as tx:
+                    tx.set_variable(f"v{each}", {"number": each, "text": "a short text"})
+        folder = plan.folder / "backup"
+        began = time.perf_counter()
+        well.backup(folder)
+        made = time.perf_counter() - began
+        began = time.perf_counter()
+        well.backup(folder)
+        again = time.perf_counter() - began
+    began = time.perf_counter()
+    assert verify_backup(folder).receipts == commits
+    checked = time.perf_counter() - began
+    with Stepwell(f"sqlite:///{plan.folder}/target.db?synchronous=NORMAL", worker=False) as well:
+        began = time.perf_counter()
+        well.restore_backup(folder)
+        restored = time.perf_counter() - began
+    rates = {"create": made, "verify": checked, "restore": restored}
+    wanted = {"create": 20_000, "verify": 50_000}
+    for name, seconds in rates.items():
+        rate = commits / seconds
+        target = at_least("commits/s", rate, wanted[name]) if name in wanted else None
+        yield Measurement(f"{plan.name}.{name}", rate, "commits/s", target=target, note=f"{commits:,} commits on SQLite")
+    yield Measurement(f"{plan.name}.nothing_new", again * 1000, "ms", note=f"an increment of {executions:,} unchanged executions")
+
+
+MEASURES = {"backup": backup}
