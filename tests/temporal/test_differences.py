@@ -21,6 +21,7 @@ from stepwell.flow import (
     otherwise,
     parallel,
     scope,
+    script,
     sequence,
     set_variables,
     signal,
@@ -119,6 +120,13 @@ DEFINITIONS: dict[str, Definition] = {
     "long loop": define(
         "longs", set_variables(n=0), loop(set_variables(n="{{ variables.n + 1 }}"), count=1500), output="{{ variables.n }}"
     ),
+    "script": define(
+        "scripts",
+        script("State.save('notes', 'n', input) return {Tool.execute('double', {x = input}), Tool.execute('note', {text = 't'})}"),
+        output=["{{ steps.script.output }}", "{{ state.custom.notes.n }}", "{{ state.custom.notes.t }}"],
+    ),
+    "script that fails": define("script_fails", script("State.set('lost', 1) error('no')")),
+    "script that runs a workflow": define("script_runs", script("return Workflow.get('child'):execute(input).output")),
     "spending": define("spends", sequence(call("costly", {"amount": 1.5}), call("costly", {"amount": 2})), output="spent"),
 }
 
