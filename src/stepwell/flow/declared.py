@@ -22,7 +22,7 @@ class DeclaredWorkflow(Workflow[..., Any]):
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
         self.name, self.version = definition.name, definition.version
-        self.timeout_seconds, self.governance = definition.timeout_seconds, None
+        self.timeout_seconds, self.governance = definition.timeout_seconds, definition.governance
         self.is_async = True
         self.function = self._refuse
 

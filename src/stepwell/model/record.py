@@ -41,8 +41,10 @@ __all__ = [
     "encode_step",
     "encode_token",
     "encode_trigger",
+    "governed_input",
     "overran",
     "plain_input",
+    "split_input",
     "trigger_input",
     "typed_trigger",
     "value_of_trigger",
@@ -316,6 +318,30 @@ def value_of_trigger(trigger: Trigger) -> Value:
             return trigger.value
         case ScheduleTrigger():
             return None
+
+
+class _GovernedInput(msgspec.Struct, frozen=True):
+    """What a queue item begins its execution with, if the request has a governance of its own."""
+
+    governance: dict[str, Any]
+    trigger: msgspec.Raw
+
+
+_GOVERNED = b'{"governance":'
+_decode_governed = msgspec.json.Decoder(_GovernedInput).decode
+
+
+def governed_input(trigger: bytes, governance: dict[str, Any] | None) -> bytes:
+    """Return what an item stores as its input: the trigger, and the governance that its request asks for."""
+    return trigger if governance is None else _encode(_GovernedInput(governance, msgspec.Raw(trigger)))
+
+
+def split_input(data: bytes) -> tuple[bytes, dict[str, Any] | None]:
+    """Return the trigger and the governance that ``governed_input`` was given. No trigger has a field of that name."""
+    if not data.startswith(_GOVERNED):
+        return data, None
+    found = _decode_governed(data)
+    return bytes(found.trigger), found.governance
 
 
 def plain_input(data: bytes) -> Value:

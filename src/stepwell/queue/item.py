@@ -9,7 +9,7 @@ import msgspec
 from stepwell.clock import from_ms
 from stepwell.errors import NotFound
 from stepwell.model.queue_item import Enqueued, Item, ItemStatus
-from stepwell.model.record import plain_input
+from stepwell.model.record import plain_input, split_input
 from stepwell.model.value import Value
 
 __all__ = ["QUEUED", "ItemHandle", "ItemSummary", "no_item"]
@@ -51,7 +51,7 @@ class ItemSummary(msgspec.Struct, frozen=True, kw_only=True):
             queue=item.queue,
             status=ItemStatus(item.status),
             priority=item.priority,
-            input=plain_input(item.input),
+            input=plain_input(split_input(item.input)[0]),
             attempts=item.attempts,
             max_attempts=item.max_attempts,
             enqueued_at=from_ms(item.enqueued_ms),

@@ -25,7 +25,7 @@ from stepwell.model.execution_state import ONLY
 from stepwell.model.ids import NewId
 from stepwell.model.queue_item import Claimed, ItemMark, ItemStatus, ReturnItem
 from stepwell.model.queue_lifecycle import waits_for_turn
-from stepwell.model.record import decode_status, encode_record
+from stepwell.model.record import decode_status, encode_record, split_input
 from stepwell.model.status import FINAL, Status
 from stepwell.pipeline.operations import AsyncDriver, Operation, write, write_or_raise
 from stepwell.runtime.inbox import CANCEL, delivery, fresh_key
@@ -172,8 +172,11 @@ class LocalEngine:
         if claimed.attempts > 1:
             self._suspect(claimed)
         worker = self._worker
-        identity = self._starting.identity_of_item(workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id)
-        opening = opening_of(encode_record(identity), claimed.input)
+        trigger, governance = split_input(claimed.input)
+        identity = self._starting.identity_of_item(
+            workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id, governance=governance
+        )
+        opening = opening_of(encode_record(identity), trigger)
         mark = ItemMark(claimed.item_id, ItemStatus.DISPATCHED, claimed.fence)
         creation = self._creation_of(workflow)
         if claimed.fence != creation.fence:

@@ -17,14 +17,15 @@ from stepwell.clock import to_ms
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
 from stepwell.flow.function import Workflow, registered
+from stepwell.flow.governance import Governance
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.ids import check_key, keyed_id_of, new_id
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import EnqueueItem
 from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem, workflow_for
-from stepwell.model.record import FunctionTrigger, encode_plain_trigger
+from stepwell.model.record import FunctionTrigger, encode_plain_trigger, governed_input
 from stepwell.model.scope import DEFAULT_WORKSPACE
-from stepwell.model.value import DEFAULT_LIMITS, Value
+from stepwell.model.value import DEFAULT_LIMITS, Value, to_value
 from stepwell.runtime.external_engines import check_engine
 from stepwell.runtime.steps.context import StepContext, here
 
@@ -89,6 +90,7 @@ class QueueRequest(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: str | None = None
     max_attempts: int = 3
     engine: str | None = None
+    governance: Governance | None = None
 
 
 def workspace_queue(workspace: str) -> str:
@@ -150,7 +152,11 @@ def _input_of(request: QueueRequest, workflow: Runnable, limits: Limits) -> byte
             f"None for workflow {workflow.name!r} would be no input in the queue, and come to the default of its parameter {only}; "
             "leave it out, or use well.start"
         )
-    return encode_plain_trigger(workflow.encode_input(value, limits))
+    given: object = request.governance
+    if given is not None and not isinstance(given, Governance):
+        raise InvalidInput(f"governance is a stepwell.Governance(...), not {given!r}")
+    governance = None if given is None else cast("dict[str, Any]", to_value(given))
+    return governed_input(encode_plain_trigger(workflow.encode_input(value, limits)), governance)
 
 
 def _key_of(request: QueueRequest, key: str | None, own_id: str | None) -> str | None:
@@ -228,6 +234,8 @@ def enqueue(
     run_at: datetime | None = None,
     execution_id: str | None = None,
     max_attempts: int = 3,
+    engine: str | None = None,
+    governance: Governance | None = None,
 ) -> str:
     """Request an execution of a workflow from inside a step, and return the queue item's id.
 
@@ -258,6 +266,8 @@ def enqueue(
         run_at=run_at,
         execution_id=execution_id,
         max_attempts=max_attempts,
+        engine=engine,
+        governance=governance,
     )
     item = new_item(request, find_workflow(workflow), new_id, context.buffer.limits)
     context.buffer.add(EnqueueItem.of(item))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -25,7 +25,7 @@ from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.model.ids import MAX_KEY_BYTES, check_key
 from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem
-from stepwell.model.record import ScheduleTrigger, encode_trigger
+from stepwell.model.record import ScheduleTrigger, encode_trigger, governed_input
 from stepwell.model.value import Value, decode
 from stepwell.queue.requests import LATEST_MS, MOST_ATTEMPTS, MOST_PRIORITY, moment_ms
 
@@ -159,6 +159,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     priority: Annotated[int, msgspec.Meta(ge=-MOST_PRIORITY, le=MOST_PRIORITY)] = 0
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=MOST_ATTEMPTS)] = 3
     catch_up: CatchUp = "none"
+    governance: dict[str, Any] | None = None
+    """Budgets and permissions of the executions; None for those of the workflow."""
     is_paused: bool = False
     since_ms: Moment = 0
     """When it was first stored with this timing; intervals are counted from there."""
@@ -335,7 +337,7 @@ def item_of(schedule: Schedule, key: str, tick_ms: int, item_id: str, execution_
         workflow_id=schedule.workflow_id,
         version=schedule.version,
         execution_id=execution_id,
-        input=encode_trigger(trigger, input=None if given == b"null" else given),
+        input=governed_input(encode_trigger(trigger, input=None if given == b"null" else given), schedule.governance),
         queue=schedule.queue,
         priority=schedule.priority,
         key=f"schedule:{schedule.name}:{key}",

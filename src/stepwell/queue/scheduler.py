@@ -22,7 +22,7 @@ from stepwell.errors import Conflict, Corrupted, InvalidInput, NotFound, Stepwel
 from stepwell.model.commit import StateBatch, Written
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.queue_item import Enqueued, NewItem
-from stepwell.model.record import plain_input
+from stepwell.model.record import plain_input, split_input
 from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import ABSENT, Delete, Put
 from stepwell.model.value import recode
@@ -101,6 +101,7 @@ class ScheduleOperations:
         """Create or replace a schedule. With unchanged times it keeps its position: a tick that is due stays due."""
         check_key(name, "a schedule's name", 256, is_fixed=True)
         item = yield from self._queue.new_item(request)
+        trigger, governance = split_input(item.input)
         if catch_up not in CATCH_UP:
             raise InvalidInput(f"catch_up is one of {', '.join(CATCH_UP)}, not {catch_up!r}")
         now, workspaces = yield from read(lambda: (self._store.now_ms(), self._store.workspaces()))
@@ -110,7 +111,8 @@ class ScheduleOperations:
             name=name,
             workflow_id=item.workflow_id,
             version=item.version,
-            input=msgspec.Raw(recode(plain_input(item.input))),
+            input=msgspec.Raw(recode(plain_input(trigger))),
+            governance=governance,
             workspace_id=item.workspace_id,
             timing=timing_of(cron, zone, every, at),
             queue=item.queue,

@@ -33,6 +33,7 @@ from stepwell.model.record import (
     encode_plain_trigger,
     encode_record,
     encode_trigger,
+    governed_input,
     trigger_input,
     value_of_trigger,
 )
@@ -175,6 +176,7 @@ class Starting:
         if governance is not None and not isinstance(governance, Governance):
             raise InvalidInput(f"governance is a stepwell.Governance(...), not {governance!r}")
         identity = self._identity(workflow, execution_id, workspace, parent, governance)
+        own = None if governance is None else identity.governance
         engine = engine or (None if parent is None else parent.engine)
         identity = identity if engine is None else msgspec.structs.replace(identity, engine=engine)
         if parent is not None and not is_detached:  # no parent waits for a detached child
@@ -191,7 +193,7 @@ class Starting:
             holder=engine if mine is None else mine.holder,
             lease_seconds=HOLD_SECONDS if engine is not None else 0 if mine is None else mine.lease_seconds,
             is_runnable=True,
-            slot=None if identity.item_id is None else slot_item(identity, started_by),
+            slot=None if identity.item_id is None else slot_item(identity, governed_input(started_by, own)),
         )
         raw = msgspec.Raw
         batch: Sequence[Planned] = [
@@ -267,10 +269,16 @@ class Starting:
             ) from None
 
     def identity_of_item(
-        self, workflow: Workflow[..., Any], execution_id: str, workspace: str, item_id: str, engine: str | None = None
+        self,
+        workflow: Workflow[..., Any],
+        execution_id: str,
+        workspace: str,
+        item_id: str,
+        engine: str | None = None,
+        governance: dict[str, Any] | None = None,
     ) -> Metadata:
-        """Return the identity of an execution from a queue item."""
-        if engine is None and workflow.timeout_seconds is None and workflow.governance is None:
+        """Return the identity of an execution from a queue item, with the governance that its request asked for."""
+        if engine is None and governance is None and workflow.timeout_seconds is None and workflow.governance is None:
             return Metadata(
                 execution_id,
                 workspace,
@@ -281,7 +289,8 @@ class Starting:
                 trace_id=self._new_id(),
                 item_id=item_id,
             )
-        identity = self._identity(workflow, execution_id, workspace, None, None)
+        given = None if governance is None else msgspec.convert(governance, Governance)
+        identity = self._identity(workflow, execution_id, workspace, None, given)
         return msgspec.structs.replace(identity, item_id=item_id, engine=engine)
 
     def _identity(

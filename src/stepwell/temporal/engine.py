@@ -16,6 +16,7 @@ from temporalio.client import WorkflowExecutionStatus
 from stepwell.contract.engine import NotNow
 from stepwell.errors import AlreadyExists, Conflict, EngineUnavailable, LeaseLost, NotFound
 from stepwell.model.queue_item import Claimed, workflow_and_engine, workflow_for
+from stepwell.model.record import split_input
 from stepwell.model.status import FINAL
 from stepwell.pipeline.operations import write_or_raise
 from stepwell.queue.local_engine import Resuming
@@ -80,8 +81,11 @@ class TemporalEngine:
         if claimed.fence > 1 and await driver.run(self._resuming.resume(claimed)):
             self._host.starter.wake()
             return
-        identity = self._starting.identity_of_item(workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id, TEMPORAL)
-        origin = Origin(claimed.item_id, claimed.fence, identity, msgspec.Raw(claimed.input))
+        trigger, governance = split_input(claimed.input)
+        identity = self._starting.identity_of_item(
+            workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id, TEMPORAL, governance
+        )
+        origin = Origin(claimed.item_id, claimed.fence, identity, msgspec.Raw(trigger))
         is_declared = await self._host.is_declared(name, claimed.version)
         given = RunInput(claimed.execution_id, claimed.workspace_id, name, workflow.version, is_declared, origin)
         record = EngineRecord(

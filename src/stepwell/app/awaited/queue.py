@@ -10,6 +10,7 @@ import msgspec
 
 from stepwell.app.awaited.runs import AsyncRun
 from stepwell.duration import Span, timeout_seconds
+from stepwell.flow.governance import Governance
 from stepwell.model.ids import Id, id_text
 from stepwell.model.queue_item import DEFAULT_QUEUE, Enqueued, ItemStatus, QueueSettings, Tier, Workspace
 from stepwell.model.scope import DEFAULT_WORKSPACE
@@ -292,13 +293,15 @@ class AsyncSchedules:
         queue: str = DEFAULT_QUEUE,
         priority: int = 0,
         max_attempts: int = 3,
+        governance: Governance | None = None,
     ) -> ScheduleSummary:
         """Create or replace a schedule, and return it.
 
         With unchanged times it keeps its position. Give one of ``cron``, ``every`` and ``at``.
 
         - ``name``: the schedule's name.
-        - ``workflow``, ``value``, ``workspace``, ``queue``, ``priority``, ``max_attempts``: as for ``enqueue``.
+        - ``workflow``, ``value``, ``workspace``, ``queue``, ``priority``, ``max_attempts``, ``governance``: as for
+          ``enqueue``.
         - ``cron``: five or six fields, or ``@hourly``, ``@daily``, ``@weekly``, ``@monthly``, ``@yearly``.
         - ``zone``: the time zone of ``cron``, such as ``Europe/Berlin``; UTC by default.
         - ``every``: an interval of at least 100 ms.
@@ -313,7 +316,13 @@ class AsyncSchedules:
         """
         workspace = id_text(workspace)
         request = QueueRequest(
-            workflow=workflow, value=value, workspace=workspace, queue=queue, priority=priority, max_attempts=max_attempts
+            workflow=workflow,
+            value=value,
+            workspace=workspace,
+            queue=queue,
+            priority=priority,
+            max_attempts=max_attempts,
+            governance=governance,
         )
         return ScheduleSummary.of(await self._driver.run(self._do.put(name, request, cron, zone, every, at, catch_up)))
 

@@ -303,6 +303,7 @@ class Stepwell:
         execution_id: Id | None = None,
         max_attempts: int = 3,
         engine: str | None = None,
+        governance: Governance | None = None,
     ) -> QueueItem:
         """Request an execution of a workflow for when its workspace has capacity, and return the queue item at once.
 
@@ -317,6 +318,7 @@ class Stepwell:
         - ``execution_id``: the id of the execution; the same id again returns the same item.
         - ``max_attempts``: how many times the item may be tried to start, 1 to 1,000.
         - ``engine``: ``"temporal"`` for an execution that Temporal runs; by default a worker of Stepwell's runs it.
+        - ``governance``: the budgets and permissions of the execution; the workflow's own by default.
 
         Raise ``NotFound`` for an unknown workspace or workflow, ``NotActive``, ``InvalidInput``, ``Conflict`` if the ``key``
         or ``execution_id`` was used for another request, ``AlreadyExists`` if another execution has the id, and
@@ -342,6 +344,7 @@ class Stepwell:
             execution_id=execution_id,
             max_attempts=max_attempts,
             engine=engine,
+            governance=governance,
         )
         self._host.start_worker()
         answer = self._driver.run(self._parts.queue.items.enqueue(request))

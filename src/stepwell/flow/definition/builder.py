@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 from msgspec import UNSET, UnsetType
 
 from stepwell.duration import Span, seconds_of
-from stepwell.errors import InvalidDefinition
+from stepwell.errors import InvalidDefinition, InvalidInput
 from stepwell.flow.definition.checker import checked
 from stepwell.flow.definition.node import (
     Approval,
@@ -47,6 +47,7 @@ from stepwell.flow.definition.node import (
 )
 from stepwell.flow.definition.node import Sequence as SequenceNode
 from stepwell.flow.function import Step, Workflow, registered_step, registered_workflow
+from stepwell.flow.governance import Governance
 from stepwell.flow.retry import Retry
 from stepwell.model.value import Value, canonical
 
@@ -174,6 +175,7 @@ def define(
     variables: Mapping[str, Value] | None = None,
     retry: Retry | None = None,
     timeout: Span | None = None,
+    governance: Governance | None = None,
     output: Value | UnsetType = UNSET,
     steps: Collection[str] | None = None,
 ) -> Definition:
@@ -185,6 +187,7 @@ def define(
     - ``variables``: variables with their initial values.
     - ``retry``: the retry policy of steps without their own.
     - ``timeout``: how long an execution may take.
+    - ``governance``: budgets and permissions of executions that are started without their own.
     - ``output``: the result, which may contain templates; by default the last node's output.
     - ``steps``: known step names; any other name is then a fault.
 
@@ -199,10 +202,17 @@ def define(
         variables=dict(variables or {}),
         retry=retry,
         timeout_seconds=as_seconds(timeout, "timeout"),
+        governance=_governance(governance),
         root=body_of(nodes),
         output=as_value(output, "output"),
     )
     return checked(definition, steps=steps)
+
+
+def _governance(given: object) -> Governance | None:
+    if given is not None and not isinstance(given, Governance):
+        raise InvalidInput(f"governance is a stepwell.Governance(...), not {given!r}")
+    return given
 
 
 def sequence(*nodes: Nodelike, name: str = "", description: str = "") -> SequenceNode:

@@ -75,6 +75,8 @@ def describe(option: inspect.Type) -> str:
             return ", ".join(str(word) for word in option.values)
         case inspect.DictType():
             return "a mapping"
+        case inspect.VarTupleType():
+            return "a list"
         case _:
             return _ATOMS.get(type(option), "a value")
 
@@ -88,6 +90,8 @@ def fits(option: inspect.Type, located: Located) -> bool:
             return is_span or fits(option.type, located)
         case inspect.StructType() | inspect.DictType():
             return located.members is not None
+        case inspect.VarTupleType():
+            return located.items is not None
         case inspect.IntType():
             return type(value) is int
         case inspect.FloatType():

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from stepwell.duration import Seconds
+from stepwell.flow.governance import Governance
 from stepwell.flow.retry import Retry
 from stepwell.model.value import Value
 
@@ -362,6 +363,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """The retry policy of steps without their own."""
     timeout_seconds: Seconds | None = None
     """How long an execution may take."""
+    governance: Governance | None = None
+    """Budgets and permissions of executions that are started without their own."""
     root: Node = msgspec.field(name="do")
     output: Templated | UnsetType = UNSET
     """The execution's result, which may contain templates; unset: the output of the root."""
