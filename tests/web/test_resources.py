@@ -154,3 +154,34 @@ async def test_the_audit_has_every_change_with_its_reason():
             ("put_run", "operator", 202),
         ]
         assert entries[1]["reason"] == "a customer called"
+
+
+@async_test
+async def test_a_bulk_action_does_what_its_dry_run_said_or_nothing():
+    async with served() as api, api.client("operator") as client:
+        for number in range(3):
+            await client.put(f"{V1}/runs/r{number}", json={"workflow": "approve"})
+        body = {"action": "cancel", "filter": "workflow:approve"}
+        dry = (await client.post(f"{V1}/bulk", json=body)).json()
+        assert (dry["is_dry_run"], dry["count"], sorted(dry["examples"])) == (True, 3, ["r0", "r1", "r2"])
+        await client.put(f"{V1}/runs/later", json={"workflow": "approve"})
+        moved = await client.post(f"{V1}/bulk", json={**body, "hash": dry["hash"]})
+        assert (moved.status_code, moved.json()["count"]) == (412, 4)
+        done = (await client.post(f"{V1}/bulk", json={**body, "hash": moved.json()["hash"]})).json()
+        assert (done["done"], done["failures"]) == (4, [])
+        for number in range(3):
+            view = (await client.get(f"{V1}/runs/r{number}/result?wait=20")).json()
+            assert view["status"] == "CANCELLED"
+        again = (await client.post(f"{V1}/bulk", json=body)).json()
+        failed = (await client.post(f"{V1}/bulk", json={**body, "hash": again["hash"]})).json()
+        assert {each["code"] for each in failed["failures"]} == {"SW-205"}
+        assert (await client.post(f"{V1}/bulk", json={"action": "cancel", "filter": ""})).status_code == 422
+        assert (await client.post(f"{V1}/bulk", json={"action": "delete", "filter": "status:FAILED"})).status_code == 403
+
+
+@async_test
+async def test_a_bulk_action_reaches_no_other_workspace():
+    async with served(worker=False) as api, api.client("rival") as rival:
+        await api.well.start(approve, workspace="acme", execution_id="a")
+        found = (await rival.post(f"{V1}/bulk", json={"action": "cancel", "filter": "workflow:approve"})).json()
+        assert (found["count"], found["examples"]) == (0, [])

@@ -28,6 +28,7 @@ from stepwell.state.conversations import ConversationSummary, Turn
 from stepwell.state.history import ExecutionSummary
 from stepwell.state.remote_locks import RemoteHold
 from stepwell.state.request_log import AuditEntry
+from stepwell.web.api.bulk import BulkReport
 from stepwell.web.api.definitions import DefinitionView
 from stepwell.web.api.queue import EnqueuedItem
 from stepwell.web.api.runs import Accepted, ReceiptView, RunState, RunView, StartedRun
@@ -268,6 +269,25 @@ class Operations:
             {201: StartedRun},
             {"workspace": workspace},
             {"new_id": new_id, "at": at},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def bulk_runs(
+        self,
+        *,
+        action: Literal["cancel", "retry", "delete"],
+        filter: str,
+        hash: str | None = None,
+        idempotency_key: str | None = None,
+        workspace: str | None = None,
+    ) -> BulkReport:
+        """Cancel, retry or delete the runs that match; without a hash, only say which."""
+        return self._call(
+            "POST",
+            "/bulk",
+            {200: BulkReport},
+            {"workspace": workspace},
+            {"action": action, "filter": filter, "hash": hash},
             {"Idempotency-Key": idempotency_key},
         )
 

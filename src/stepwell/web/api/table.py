@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepwell.web.api import definitions, queue, runs, schedules, server, state, webhooks, workspaces
+from stepwell.web.api import bulk, definitions, queue, runs, schedules, server, state, webhooks, workspaces
 from stepwell.web.route import RouteTable
 
 __all__ = ["TABLE"]
@@ -11,6 +11,7 @@ TABLE = RouteTable(
     (
         *server.ROUTES,
         *runs.ROUTES,
+        *bulk.ROUTES,
         *queue.ROUTES,
         *schedules.ROUTES,
         *definitions.ROUTES,
