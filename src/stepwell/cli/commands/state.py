@@ -27,6 +27,8 @@ _AT = "stepwell.cli.commands.state"
         "set": CommandEntry(f"{_AT}:set_", "Set a key."),
         "list": CommandEntry(f"{_AT}:list_", "List keys with their values."),
         "delete": CommandEntry(f"{_AT}:delete", "Remove a key."),
+        "export": CommandEntry(f"{_AT}_files:export", "Write scoped state into a file."),
+        "import": CommandEntry(f"{_AT}_files:import_", "Set the keys of an exported file."),
     },
 )
 def state() -> None:

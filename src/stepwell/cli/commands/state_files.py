@@ -1,0 +1,119 @@
+"""``state export`` and ``state import``: scoped state as a file of JSON lines, to bring it into another store.
+
+The last line has the number of keys and a digest, so that a file that was cut is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from stepwell.cli.main import Command
+from stepwell.cli.options import settings
+from stepwell.cli.output import printable
+from stepwell.cli.report import report
+from stepwell.cli.workflow_loader import read_text
+from stepwell.errors import InvalidInput
+from stepwell.model.scope import Scope
+
+if TYPE_CHECKING:
+    from stepwell.app.blocking import Stepwell
+
+__all__ = ["export", "import_"]
+
+_BATCH = 1_000
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A key with its value; or, as the last line, the number of keys and their digest."""
+
+    scope: str | None = None
+    key: str = ""
+    value: Any = None
+    expires_at: datetime | None = None
+    keys: int | None = None
+    sha256: str = ""
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_decode = msgspec.json.Decoder(_Line).decode
+_workspace = click.option("--workspace", "-w", default=None, help="Only the scopes of this workspace. Default: all scopes.")
+
+
+@click.command("export", cls=Command)
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@_workspace
+def export(file: Path, workspace: str | None) -> None:
+    """Write scoped state into a new file, one line of JSON for each key. Each scope is read key by key, not at one moment."""
+    given = settings()
+    digest, count = sha256(), 0
+    try:
+        with given.open() as well, file.open("xb") as out:
+            for line in _lines_of(well, workspace):
+                data = _encode(line) + b"\n"
+                digest.update(data)
+                count += 1
+                out.write(data)
+            out.write(_encode(_Line(keys=count, sha256=digest.hexdigest())) + b"\n")
+    except FileExistsError:
+        raise InvalidInput(f"{str(file)!r} exists already; name a new file") from None
+    except OSError as error:
+        raise InvalidInput(f"{str(file)!r} cannot be written: {error.strerror}") from None
+    report(given, {"keys": count, "sha256": digest.hexdigest()}, f"{count:,} keys are in {printable(str(file))}")
+
+
+def _lines_of(well: Stepwell, workspace: str | None) -> Iterator[_Line]:
+    for scope in well.state.scopes(workspace):
+        state, after = well.state.at(scope), None
+        while keys := state.keys(after=after, limit=_BATCH):
+            for key in keys:
+                entry = state.entry(key)
+                if entry is not None:  # else it was deleted meanwhile
+                    yield _Line(scope.path, key, entry.value, entry.expires_at)
+            after = keys[-1]
+
+
+@click.command("import", cls=Command)
+@click.argument("file", metavar="FILE")
+def import_(file: str) -> None:
+    """Set every key of an exported file, in transactions of 1,000. A key that exists is overwritten; other keys stay."""
+    given = settings()
+    lines = _read(file)
+    now = datetime.now(UTC)
+    count = 0
+    with given.open(creates=True) as well:
+        for start in range(0, len(lines), _BATCH):
+            with well.state.transaction() as tx:
+                for scope, line in lines[start : start + _BATCH]:
+                    ttl = None if line.expires_at is None else (line.expires_at - now).total_seconds()
+                    if ttl is None or ttl > 0:
+                        tx.state(scope).set(line.key, line.value, ttl=ttl)
+                        count += 1
+    report(given, {"keys": count}, f"{count:,} keys are set")
+
+
+def _read(file: str) -> list[tuple[Scope, _Line]]:
+    """Return the lines of a file with their scopes. Raise ``InvalidInput`` with the number of the first wrong one."""
+    found: list[tuple[Scope, _Line]] = []
+    digest, end = sha256(), None
+    for number, data in enumerate(read_text(file).splitlines(keepends=True), 1):
+        if end is not None:
+            raise InvalidInput(f"{file!r} goes on after its last line, at line {number}")
+        try:
+            line = _decode(data)
+            if line.scope is None:
+                end = line
+                continue
+            found.append((Scope.parse(line.scope), line))
+        except (msgspec.MsgspecError, UnicodeDecodeError, InvalidInput) as error:
+            raise InvalidInput(f"line {number} of {file!r} is no line of an export: {error}") from None
+        digest.update(data)
+    if end is None or (end.keys, end.sha256) != (len(found), digest.hexdigest()):
+        raise InvalidInput(f"{file!r} was changed or cut after it was exported; nothing was written")
+    return found
