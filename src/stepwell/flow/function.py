@@ -10,7 +10,7 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from operator import attrgetter
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
@@ -268,8 +268,10 @@ class Workflow(Generic[P, R]):
         *,
         timeout_seconds: float | None = None,
         governance: Governance | None = None,
+        grants: tuple[str, ...] = (),
     ) -> None:
         functools.update_wrapper(self, function)
+        self.grants = grants
         self.function, self.name, self.version = function, check_key(name, "a workflow's name"), version
         self.timeout_seconds, self.governance = timeout_seconds, governance
         self.is_async = inspect.iscoroutinefunction(function)
@@ -505,7 +507,12 @@ def step(
 def workflow(function: Callable[P, R], /) -> Workflow[P, R]: ...
 @overload
 def workflow(
-    *, name: str | None = None, version: int = 1, timeout: Span | None = None, governance: Governance | None = None
+    *,
+    name: str | None = None,
+    version: int = 1,
+    timeout: Span | None = None,
+    governance: Governance | None = None,
+    grants: Sequence[str] = (),
 ) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
 def workflow(
     function: Callable[P, R] | None = None,
@@ -515,6 +522,7 @@ def workflow(
     version: int = 1,
     timeout: Span | None = None,
     governance: Governance | None = None,
+    grants: Sequence[str] = (),
 ) -> Workflow[P, R] | Callable[[Callable[P, R]], Workflow[P, R]]:
     """Turn a function into a workflow, which ``well.start`` and ``well.enqueue`` run as a durable execution.
 
@@ -522,6 +530,7 @@ def workflow(
     - ``version``: a process runs executions of this version and of earlier ones.
     - ``timeout``: how long a run may take, including its waits.
     - ``governance``: budgets and permissions of runs that are started without their own.
+    - ``grants``: names of other workflows whose scoped state its steps may read.
 
     Raise ``InvalidInput`` if another function has the name, and for parameters that have no names (``*``, ``**`` or ``/``).
 
@@ -533,6 +542,10 @@ def workflow(
     """
     limit = None if timeout is None else seconds_of(timeout, "timeout")
 
+    if isinstance(grants, str) or not all(isinstance(each, str) for each in grants):
+        raise InvalidInput(f"grants is a list of names of workflows, not {grants!r}")
+    others = tuple(check_key(each, "a workflow's name in grants") for each in grants)
+
     if type(version) is not int or not 1 <= version <= _NEWEST:
         raise InvalidInput(f"version is a whole number from 1 to 2**53, not {version!r}")
 
@@ -540,7 +553,9 @@ def workflow(
         _check_function(target, "workflow")
         if any(each.kind in _NAMELESS for each in inspect.signature(target).parameters.values()):
             raise InvalidInput(f"workflow {target.__name__!r} gets its input by the names of its parameters; give it no *, ** or /")
-        made = Workflow(target, target.__name__ if name is None else name, version, timeout_seconds=limit, governance=governance)
+        made = Workflow(
+            target, target.__name__ if name is None else name, version, timeout_seconds=limit, governance=governance, grants=others
+        )
         check_place(_workflows.get(made.name), made)
         _workflows[made.name] = made
         _notify_watchers()

@@ -349,11 +349,11 @@ class BufferedScope:
 
     def delete(self, key: str) -> None:
         """Delete a key; nothing happens if it is absent."""
-        self._buffer.write_state(lambda: Delete(self._path, self._key(key)))
+        self._write(lambda: Delete(self._path, self._key(key)))
 
     def increment(self, key: str, by: float = 1) -> None:
         """Add ``by`` to a number; an absent key counts as 0. The commit is refused if the value is not a number."""
-        self._buffer.write_state(lambda: Increment(self._path, self._key(key), check_number(by)))
+        self._write(lambda: Increment(self._path, self._key(key), check_number(by)))
 
     def _put(
         self,
@@ -365,7 +365,7 @@ class BufferedScope:
         *,
         is_compared: bool = False,
     ) -> None:
-        self._buffer.write_state(
+        self._write(
             lambda: Put(
                 self._path,
                 self._key(key),
@@ -375,6 +375,9 @@ class BufferedScope:
                 expected=check_revision(expected) if is_compared else expected,
             )
         )
+
+    def _write(self, make: Callable[[], StateOp]) -> None:
+        self._buffer.write_state(make)
 
     def _key(self, key: str) -> str:
         return check_key(key, "a state key", self._limits.key_bytes)

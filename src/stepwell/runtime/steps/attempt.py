@@ -134,7 +134,7 @@ class Attempts:
         """
         services = self._services
         started_by = self._execution.state.sections["trigger"].get(ONLY)
-        context = StepContext(self._identity, key, number, services.limits, services.state_reading, started_by)
+        context = StepContext(self._identity, key, number, services.limits, services.state_reading, started_by, step.name)
         began = services.clock.now()
         try:
             output = await _attempt(step, context, arguments, keywords, services, seconds)

@@ -8,13 +8,14 @@ from math import inf
 from typing import Protocol
 
 from stepwell.errors import InvalidInput
+from stepwell.flow.function import registered_workflow
 from stepwell.model.draft import Planned
 from stepwell.model.limits import Limits
 from stepwell.model.record import Metadata, Trigger, typed_trigger
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value
 from stepwell.runtime.steps.scoped_state import StateReading, StepState
-from stepwell.state.transaction_buffer import Buffer, HasScope
+from stepwell.state.transaction_buffer import Buffer, HasScope, scope_of
 
 __all__ = ["ExecutionContext", "NestedContext", "StepContext", "Variables", "WorkflowContext", "current", "here", "watcher"]
 
@@ -115,18 +116,14 @@ class ExecutionContext:
         """
         raise _not_in_a_step("spend()")
 
-    def state(self, scope: Scope | HasScope) -> StepState:  # noqa: ARG002 - named as in a step
-        """Return scoped state whose writes land in the commit that records this step's output, or not at all.
-
-        Reads see the stored values with this attempt's own writes over them.
-
-        - ``scope``: a ``Scope`` of the execution's own workspace, which ``default`` stands for, or the global one.
-
-        Raise ``InvalidInput`` for another workspace, and outside a step.
+    @property
+    def state(self) -> StateAccess:
+        """Return the scoped state that this step reaches. Raise ``InvalidInput`` outside a step.
 
         Example:
 
-            stepwell.current().state(Scope.of_workspace("default")).increment("orders")
+            stepwell.current().state.workflow.increment("orders")
+            stepwell.current().state(Scope.custom("stock")).increment("lamps", -1)
         """
         raise _not_in_a_step("state()")
 
@@ -163,6 +160,57 @@ class AttemptBuffer(Buffer):
         self._batch.extend(mutations)
 
 
+class StateAccess:
+    """The scoped state that a step reaches: ``current().state``.
+
+    Writes land in the commit that records the step's output, or not at all. Reads see the stored values with this attempt's own
+    writes over them.
+    """
+
+    def __init__(self, identity: Metadata, step: str, buffer: AttemptBuffer, reading: StateReading | None) -> None:
+        self._identity, self._step, self._buffer, self._reading = identity, step, buffer, reading
+
+    def __call__(self, scope: Scope | HasScope) -> StepState:
+        """Return the state of a scope.
+
+        - ``scope``: a ``Scope`` of the execution's own workspace, which ``default`` stands for, or the global one. The scopes of
+          another workflow can be read if the running workflow has a grant for it, ``@workflow(grants=[...])``.
+
+        Raise ``InvalidInput`` for another workspace, and for another workflow without a grant.
+        """
+        asked, who = scope_of(scope).seen_from(self._identity.workspace_id), self._identity
+        is_others = asked.kind in _OF_A_WORKFLOW and asked.names[0] != who.workflow_id
+        if is_others and asked.names[0] not in _grants_of(who.workflow_id):
+            raise InvalidInput(
+                f"a step of workflow {who.workflow_id!r} cannot reach the state of workflow {asked.names[0]!r}; to read it, write "
+                f"@workflow(grants=[{asked.names[0]!r}]) there; for state that both write, use a custom scope or the workspace's"
+            )
+        return StepState(self._buffer, asked, self._buffer.limits, self._reading, is_read_only=is_others)
+
+    @property
+    def workflow(self) -> StepState:
+        """Return the state of the running workflow, which all its executions in the workspace share."""
+        return self(Scope.of_workflow(self._identity.workflow_id, self._identity.workspace_id))
+
+    @property
+    def step(self) -> StepState:
+        """Return the state of the running step, which all executions of its workflow in the workspace share."""
+        return self(Scope.of_step(self._identity.workflow_id, self._step, self._identity.workspace_id))
+
+    @property
+    def workspace(self) -> StepState:
+        """Return the state of the execution's workspace."""
+        return self(Scope.of_workspace(self._identity.workspace_id))
+
+
+_OF_A_WORKFLOW = ("workflow", "step")
+
+
+def _grants_of(workflow_id: str) -> tuple[str, ...]:
+    found = registered_workflow(workflow_id)
+    return () if found is None else found.grants
+
+
 class StepContext(ExecutionContext):
     """The context of one attempt at a step."""
 
@@ -174,8 +222,10 @@ class StepContext(ExecutionContext):
         limits: Limits,
         reading: StateReading | None = None,
         started_by: bytes | None = None,
+        name: str | None = None,
     ) -> None:
         self.identity, self._key, self._attempt, self._started_by = identity, key, attempt, started_by
+        self._name = name or key
         self._reading = reading
         self.buffer = AttemptBuffer(limits)
         told = watcher.get()
@@ -211,19 +261,10 @@ class StepContext(ExecutionContext):
             raise InvalidInput(f"what is spent is a number, 0 or more, not {amount!r}")
         self.buffer.spent += amount
 
-    def state(self, scope: Scope | HasScope) -> StepState:
-        """Return scoped state whose writes land in the commit that records this step's output, or not at all.
-
-        Reads see the stored values with this attempt's own writes over them.
-
-        - ``scope``: a ``Scope`` of the execution's own workspace, which ``default`` stands for, or the global one.
-
-        Raise ``InvalidInput`` for another workspace.
-        """
-        asked = scope if isinstance(scope, Scope) else getattr(scope, "scope", None)
-        if not isinstance(asked, Scope):
-            raise InvalidInput(f"state() takes a Scope, such as Scope.of_workspace('default'), not {scope!r}")
-        return StepState(self.buffer, asked.seen_from(self.identity.workspace_id), self.buffer.limits, self._reading)
+    @property
+    def state(self) -> StateAccess:
+        """Return the scoped state that this step reaches."""
+        return StateAccess(self.identity, self._name, self.buffer, self._reading)
 
 
 class NestedContext(StepContext):

@@ -44,6 +44,8 @@ class Task(msgspec.Struct, frozen=True):
     attempt: int
     call: msgspec.Raw
     limits: Limits
+    step: str
+    """The name of the step."""
     started_by: msgspec.Raw
     """The trigger as it is stored; null if there is none."""
 
@@ -82,7 +84,7 @@ def _receive(incoming: IO[bytes], tasks: queue.SimpleQueue[bytes]) -> None:
 def _reply(task: Task) -> StepReply:
     started_by = bytes(task.started_by)
     context = StepContext(
-        task.identity, task.key, task.attempt, task.limits, started_by=None if started_by == b"null" else started_by
+        task.identity, task.key, task.attempt, task.limits, started_by=None if started_by == b"null" else started_by, name=task.step
     )
     try:
         step = _found(task.module, task.path, task.name)

@@ -20,7 +20,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.mutation import WriteState
 from stepwell.model.record import Metadata
 from stepwell.model.scope import Scope
-from stepwell.model.scoped_operations import Delete, Entry, Increment, Put, ScopeTotals, StoredEntry, Touch, resolve
+from stepwell.model.scoped_operations import Delete, Entry, Increment, Put, ScopeTotals, StateOp, StoredEntry, Touch, resolve
 from stepwell.model.value import Value, decode
 from stepwell.pipeline.operations import AsyncDriver, Operation, read
 from stepwell.state.scoped_state import must_slide
@@ -75,9 +75,19 @@ class StepState(BufferedScope):
     ``InvalidInput``.
     """
 
-    def __init__(self, buffer: Buffer, scope: Scope, limits: Limits, reading: StateReading | None) -> None:
+    def __init__(
+        self, buffer: Buffer, scope: Scope, limits: Limits, reading: StateReading | None, *, is_read_only: bool = False
+    ) -> None:
         super().__init__(buffer, scope, limits)
-        self._reading, self._slid = reading, set[str]()
+        self._reading, self._slid, self._scope, self._is_read_only = reading, set[str](), scope, is_read_only
+
+    def _write(self, make: Callable[[], StateOp]) -> None:
+        if self._is_read_only:
+            raise InvalidInput(
+                f"the state of workflow {self._scope.names[0]!r} can be read here and not written, by its grant; let a "
+                "step of that workflow write it, or use the workspace's scope"
+            )
+        super()._write(make)
 
     def get(self, key: str, default: Value = None) -> Any:
         """Return the value of a key, or ``default`` if the key is absent."""
@@ -131,7 +141,7 @@ class StepState(BufferedScope):
         """Restart a sliding TTL after a read, with the step's commit."""
         now = store.now_ms() if any(row.sliding for row in rows.values()) else 0
         for key, row in rows.items():
-            if key not in self._slid and must_slide(row, now):
+            if key not in self._slid and not self._is_read_only and must_slide(row, now):
                 self._slid.add(key)
                 self._buffer.write_state(lambda key=key: Touch(self._path, key))
         return rows

@@ -56,5 +56,6 @@ def _task(step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...]
         context.attempt,
         msgspec.Raw(step.encode_call(arguments, keywords, context.buffer.limits)),
         context.buffer.limits,
+        step.name,
         msgspec.Raw(context.started_by or b"null"),
     )

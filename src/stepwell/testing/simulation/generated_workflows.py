@@ -37,7 +37,7 @@ def _mark(task: dict[str, Any]) -> str:
     here = current()
     if here.attempt <= task["fails"]:
         raise RuntimeError(f"attempt {here.attempt} fails as planned")
-    here.state(Scope.of_workflow(LEDGER, here.identity.workspace_id)).increment(here.execution_id)
+    here.state(Scope.custom(LEDGER, here.identity.workspace_id)).increment(here.execution_id)
     return f"done {task['name']}"
 
 

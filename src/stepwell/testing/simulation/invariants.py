@@ -48,7 +48,7 @@ async def _check_one(world: World, head: Head, plan: Plan | None) -> AsyncIterat
 
 
 def _marks(world: World, head: Head) -> int:
-    scope = Scope.of_workflow(LEDGER, head.workspace_id).path
+    scope = Scope.custom(LEDGER, head.workspace_id).path
     entry = world.store.entries(scope, [head.execution_id]).get(head.execution_id)
     return 0 if entry is None or entry.data is None else decode(entry.data)
 
