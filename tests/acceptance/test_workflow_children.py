@@ -15,9 +15,8 @@ from tests.support.module_state import cleared
 import stepwell
 from stepwell import ExecutionCancelled, ExecutionFailed, Limits, Status, Stepwell, step, workflow
 from stepwell.flow import define, subworkflow
-from stepwell.model.commit import Claim
 from stepwell.runtime.inbox import CHILD, delivery, fresh_key
-from stepwell.testing.store_access import store_under, write_unit_or_raise
+from stepwell.testing.store_access import write_unit_or_raise
 
 well = working_well
 
@@ -299,8 +298,8 @@ def test_child_of_the_original_goes_on_when_a_fork_is_cancelled_before_it_began(
 
 @WAYS
 def test_child_of_the_original_goes_on_when_a_fork_is_given_up_before_it_began(file_url: str, way: Any, call: str) -> None:
-    with wait_and_fork(file_url, way, call, "n") as sender:
-        store_under(sender).write([Claim("n", "a worker that dies", 0.001)] * 3)
+    with wait_and_fork(file_url, way, call, "n") as sender, sender.transaction("n") as tx:
+        tx.set_metadata({"$crashes": {"counts": {"tell": 3}}})
     with Stepwell(file_url) as well:
         with pytest.raises(ExecutionFailed, match="WorkerCrashed"):
             well.run("n").result(WAIT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -74,6 +75,8 @@ class Services:
         """The engines that run scripts."""
         self.state_reading = StateReading(store, driver)
         self.hand_back_retry = HandBackRetry()
+        self.suspected_steps = asyncio.Lock()
+        """Held by a step that may bring down the worker: others that may, too, wait until it has ended."""
 
     @property
     def processes(self) -> ProcessPool[StepProcess]:

@@ -39,7 +39,7 @@ __all__ = ["Worker"]
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1.0
-_MOST_CRASHES = 3
+_MOST_SURVIVED = 10_000
 
 Load = Callable[[], Awaitable[Session | None]]
 """Makes the session of an execution; returns None if the execution is not to be run."""
@@ -106,6 +106,9 @@ class Worker:
         self._kept: dict[str, tuple[int, float]] = {}
         """For each running execution the fence of its lease, and the time until which this is surely held, by
         ``time.monotonic``."""
+        self._survived: set[str] = set()
+        """Executions whose last session here did not give them back, since the store was away or the lease was lost. None of them
+        has crashed this worker, which is alive."""
         self._wakes = WakeTimes()
         self.companions: list[Companion] = []
         self._has_more = False
@@ -249,6 +252,7 @@ class Worker:
         if older is not None:
             # Its lease has expired, or the store had granted no other. With both sessions left, the end of one would count as the
             # other's.
+            self._survived.add(lease.name)
             older.lose(LeaseLost(f"the lease of {lease.name!r} has ended, and was given anew", fence=older.lease.fence))
         self._kept[lease.name] = lease.fence, (asked or monotonic()) + self.lease_seconds
         self._executions.endings.begin(lease.name)
@@ -272,6 +276,8 @@ class Worker:
                     self._wakes.add(wake)
         except Exception as error:  # noqa: BLE001 - the others go on
             _log_end(lease.name, error)
+            if len(self._survived) < _MOST_SURVIVED:
+                self._survived.add(lease.name)
         finally:
             self._inside.discard(task)
             self._tasks.discard(task)
@@ -298,9 +304,11 @@ class Worker:
         if found is None:
             return None
         session, claims = found
-        if claims > _MOST_CRASHES:
+        is_forgiven = lease.name in self._survived
+        self._survived.discard(lease.name)
+        message = None if is_new else session.suspect(claims, is_forgiven=is_forgiven)
+        if message is not None:
             session.kept_until = kept_until
-            message = f"the execution brought down its worker again and again, without a step in between: {claims} claims"
             await session.give_up("WorkerCrashed", message)
             return None
         return session

@@ -33,6 +33,7 @@ from stepwell.model.mutation import RemoveToken, SetResult, SetStatus
 from stepwell.model.record import overran, trigger_input
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical, decode, recode
+from stepwell.runtime.crash_suspicion import cleared_marks
 from stepwell.runtime.inbox import Message
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.call_positions import CallSequence, CallTree, OutsideSequence, branch, is_before
@@ -201,6 +202,8 @@ class FunctionSession(Session):
             self._deadline = self._loop.call_later(max(left, 0), self._time_out)
             if left <= 0:
                 self._time_out()
+        if self._suspicion is not None and self._is_code_marked:
+            await self._suspicion.begin_code()
         await self._run_to_end()
 
     def _time_out(self) -> None:
@@ -258,6 +261,7 @@ class FunctionSession(Session):
             messages = {child_id: message for child_id, (message, _) in self._cancelled_children().items()}
             batch += [RemoveToken(token_id) for token_id in tokens]
         messages |= self._message_to_parent(lambda: {"status": str(status), "result": decode(result)})
+        batch += cleared_marks(self._writer.state)
         batch += [*messages.values(), *self._inbox.taking(self._waits.cancel), SetResult(msgspec.Raw(result)), SetStatus(status)]
         await self._writer.commit(batch, rest=FINAL_REST, nudges=tuple(messages))
 

@@ -20,6 +20,7 @@ from stepwell.model.execution_state import ONLY
 from stepwell.model.mutation import SetStatus, WriteState
 from stepwell.model.status import Status
 from stepwell.model.value import Value
+from stepwell.runtime.crash_suspicion import CrashSuspicion, cleared_marks, crash_message
 from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, Inbox, Message, fresh_key, put
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
@@ -54,6 +55,8 @@ class Session(ABC):
         self._identity = writer.identity
         self._inbox = Inbox(self._identity.execution_id, self._identity.workspace_id)
         self._is_handing_back = self._is_abandoned = False
+        self._suspicion: CrashSuspicion | None = None
+        self._is_code_marked = False
 
     @cached_property
     def _attempts(self) -> Attempts:
@@ -129,9 +132,31 @@ class Session(ABC):
             return await self._retreat(error)
         return None
 
+    def suspect(self, claims: int, *, is_forgiven: bool) -> str | None:
+        """Suspect the execution if its last session did not give it back; return why it is to be given up, if it is.
+
+        Args:
+            claims: how often it was claimed since its last commit.
+            is_forgiven: whether this worker ran the last session, and has survived it.
+        """
+        state = self._writer.state
+        is_running = state.sections["status"][ONLY] == _RUNNING
+        if not (is_running or claims > 1 or CrashSuspicion.has_marks(state)):
+            return None
+        if not is_forgiven and (message := crash_message(state)) is not None:
+            return message
+        services = self._services
+        suspicion = CrashSuspicion(
+            self._writer, self.lease.holder, services.clock, services.suspected_steps, is_forgiven=is_forgiven
+        )
+        self._suspicion = self._attempts.suspicion = suspicion
+        self._is_code_marked = claims > 1 or CrashSuspicion.has_marks(state)
+        return None
+
     async def give_up(self, kind: str, message: str) -> None:
         """End the execution as FAILED without running it, since running it brings its workers down."""
         self._log_failure(message)
+        self._writer.buffer(*cleared_marks(self._writer.state))
         try:
             await self._end_failed({"kind": kind, "message": message, "code": None})
         except Abandoned as end:
@@ -193,8 +218,12 @@ class Session(ABC):
         await self._wait_until_idle()
         if self._is_handing_back:
             wake_ms = self._services.clock.now_ms()
-        await self._writer.leave([SetStatus(Status.WAITING)], Rest(wake_ms), self._retrying)
+        await self._writer.leave(self._resting(), Rest(wake_ms), self._retrying)
         return wake_ms
+
+    def _resting(self) -> list[Planned]:
+        """Return the last mutations of a session that gives its execution back: whatever it did, it brought no worker down."""
+        return [*cleared_marks(self._writer.state), SetStatus(Status.WAITING)]
 
     async def _wait_until_idle(self) -> None:
         while self._is_busy() and not self._is_abandoned:  # noqa: ASYNC110 - two counters to watch, on a way that is rarely taken
@@ -220,6 +249,6 @@ class Session(ABC):
         self._is_abandoned = True
         end = self._writer.end = Abandoned(LeaseLost(f"execution {self.execution_id!r} was handed back"))
         try:
-            await self._writer.leave([SetStatus(Status.WAITING)], Rest(self._services.clock.now_ms()), self._retrying)
+            await self._writer.leave(self._resting(), Rest(self._services.clock.now_ms()), self._retrying)
         finally:
             self._interrupt(end)

@@ -15,7 +15,7 @@ from contextvars import Context, copy_context
 from datetime import datetime, timedelta
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from stepwell.flow.function import Step, caller
 from stepwell.model.draft import Planned
@@ -33,6 +33,7 @@ __all__ = [
     "AttemptResult",
     "Attempts",
     "Escaped",
+    "Suspicion",
     "contain",
     "contained",
     "in_thread",
@@ -112,12 +113,26 @@ class AttemptResult(NamedTuple):
     spent: float = 0
 
 
+class Suspicion(Protocol):
+    """Told when an attempt of a suspected execution begins and ends."""
+
+    async def begin(self, key: str) -> bool:
+        """Note that a step begins; return whether its end is to be noted."""
+        ...
+
+    def end(self) -> None:
+        """Note that it has ended."""
+        ...
+
+
 class Attempts:
     """Runs attempts at the steps of one execution, within its budget."""
 
     def __init__(self, services: Services, identity: Metadata, execution: HasState) -> None:
         self._services, self._identity, self._execution = services, identity, execution
         self.budget = Budget(identity, execution)
+        self.suspicion: Suspicion | None = None
+        """Told of each attempt if the execution may bring down its workers; None for almost all."""
 
     async def make(
         self,
@@ -132,7 +147,9 @@ class Attempts:
 
         Whatever the step raises is in the result; only a cancelled task and an unwound workflow pass through.
         """
-        services = self._services
+        services, suspicion = self._services, self.suspicion
+        if suspicion is not None and not await suspicion.begin(key):
+            suspicion = None
         started_by = self._execution.state.sections["trigger"].get(ONLY)
         context = StepContext(self._identity, key, number, services.limits, services.state_reading, started_by, step.name)
         began = services.clock.now()
@@ -141,6 +158,9 @@ class Attempts:
         except Exception as error:  # noqa: BLE001 - the caller's policy decides what it means
             # No variable of this frame may keep the error: its traceback has the frame, which would be a reference cycle.
             return self._result(context, began, b"", error)
+        finally:
+            if suspicion is not None:
+                suspicion.end()
         return self._result(context, began, output, None)
 
     def _result(self, context: StepContext, began: datetime, output: bytes, error: Exception | None) -> AttemptResult:

@@ -33,6 +33,7 @@ from stepwell.runtime.steps.budget import HasState
 from stepwell.runtime.steps.http_step import builtin_step
 from stepwell.runtime.steps.outcome import error_names, error_value
 from stepwell.runtime.steps.scripts import script_step
+from stepwell.runtime.unwinding import Abandoned
 
 __all__ = [
     "KernelEffects",
@@ -150,6 +151,8 @@ class KernelEffects:
             done = await make()
         except Exception as error:  # noqa: BLE001 - the kernel waits for the end of every effect
             done = EffectDone(_failed(asked, error, None))
+        except Abandoned as end:  # the session is over, and finds that out when it wakes up
+            done = EffectDone(_failed(asked, end.reason, None))
         found = self._tasks.get(asked.token_id)
         if found is not None and found.task is asyncio.current_task():
             del self._tasks[asked.token_id]

@@ -1,0 +1,135 @@
+"""``WorkerCrashed``: only claims that ended while a step of the run was under way count, and the error says which step."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepwell import ExecutionFailed, Status, Stepwell, step, workflow
+from stepwell.errors import StoreUnavailable
+from stepwell.flow import call, define
+from stepwell.model.commit import Claim, Commit, Outcome
+from stepwell.testing.store_access import store_under
+
+WAIT = 30
+calls: Counter[str] = Counter()
+outages: list[int] = []
+"""How many commits meet no store after each call of the first step."""
+
+
+left = [0]
+
+
+@step(name="crashes.first")
+async def first() -> str:
+    calls["first"] += 1
+    left[0] = outages.pop() if outages else 0
+    return "first"
+
+
+@step(name="crashes.second")
+async def second() -> str:
+    calls["second"] += 1
+    return "second"
+
+
+@workflow(name="crashes.code")
+async def code() -> str:
+    return f"{await first()} {await second()}"
+
+
+@workflow(name="crashes.plain")
+def plain() -> str:
+    return f"{first()} {second()}"
+
+
+declared = define("crashes-declared", call("crashes.first"), call("crashes.second"))
+WAYS: Any = pytest.mark.parametrize("way", [code, plain, declared], ids=["async", "plain", "declared"])
+MARKS = {"counts": {"crashes.second": 3}, "holder": "host:1:a", "began_at": "2026-01-01T00:00:00+00:00"}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    calls.clear()
+    return f"sqlite:///{tmp_path}/well.db?synchronous=NORMAL"
+
+
+def changes(well: Any, execution_id: str) -> list[Any]:
+    return [each for receipt in well.receipts(execution_id) for each in receipt.mutations]
+
+
+@WAYS
+def test_run_whose_claims_ended_without_a_step_under_way_does_not_fail(url: str, way: Any) -> None:
+    """Its workers were paused, or stopped by something else; it has not even begun."""
+    with Stepwell(url, worker=False) as sender:
+        sender.start(way, execution_id="r")
+        for _ in range(20):
+            store_under(sender).write([Claim("r", "a worker that dies", 0.001)])
+    with Stepwell(url) as well:
+        well.run("r").result(WAIT)
+        assert calls == {"first": 1, "second": 1}
+        assert well.load("r").metadata == {}, "no mark is left"
+        assert well.verify("r").ok
+
+
+@WAYS
+def test_run_whose_step_was_under_way_each_time_fails_and_says_which(url: str, way: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with Stepwell(url, worker=False) as sender:
+        sender.start(way, execution_id="r")
+        with sender.transaction("r") as tx:
+            tx.set_metadata({"$crashes": MARKS, "mine": 1})
+    with Stepwell(url) as well, caplog.at_level(logging.ERROR):
+        with pytest.raises(
+            ExecutionFailed, match=r"WorkerCrashed: step 'crashes.second' brought down its worker.*3 times.*host:1:a"
+        ):
+            well.run("r").result(WAIT)
+        assert calls == {}
+        assert well.load("r").metadata == {"mine": 1}
+        well.run("r").retry()
+        well.run("r").result(WAIT)
+
+
+@WAYS
+def test_suspected_run_marks_its_step_before_it_begins_and_clears_the_mark(url: str, way: Any) -> None:
+    with Stepwell(url, worker=False) as sender:
+        sender.start(way, execution_id="r")
+        store_under(sender).write([Claim("r", "a worker that dies", 0.001)] * 2)
+    with Stepwell(url) as well:
+        well.run("r").result(WAIT)
+        marks = [each["value"].get("$crashes", {}).get("counts") for each in changes(well, "r") if each["type"] == "set_metadata"]
+        assert {"crashes.first": 1} in marks
+        assert marks[-1] is None
+        assert {"crashes.second": 1} not in marks, "the suspicion was over"
+
+
+@WAYS
+def test_run_that_is_not_suspected_writes_no_marks(url: str, way: Any) -> None:
+    with Stepwell(url) as well:
+        run = well.start(way)
+        run.result(WAIT)
+        assert [each for each in changes(well, run.execution_id) if each["type"] == "set_metadata"] == []
+
+
+def test_store_outages_while_a_step_is_under_way_do_not_count(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its output meets no store again and again until the lease is over: the worker knows that it has not crashed."""
+    with Stepwell(url, lease_seconds=1) as well:
+        outages.extend([2] * 5)  # its output, and the hand-back
+        store = store_under(well)
+        really = store.write
+
+        def write(units: Any) -> list[Outcome]:
+            if left[0] and any(isinstance(unit, Commit) for unit in units):
+                left[0] -= 1
+                raise StoreUnavailable("away")
+            return really(units)
+
+        monkeypatch.setattr(store, "write", write)
+        monkeypatch.setattr("stepwell.runtime.shutdown._PAUSES", (10.0,))  # so that no hand-back succeeds in time
+        run = well.start(code)
+        assert run.result(WAIT) == "first second"
+        assert run.status() == Status.COMPLETED
+    assert calls["first"] == 6
