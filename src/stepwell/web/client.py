@@ -243,9 +243,13 @@ class ClientRun:
         """Send a signal. A reply that was lost is asked for again: the signal is sent once."""
         self._client.signal_run(self.execution_id, name=name, value=value, idempotency_key=new_id(), workspace=self._workspace)
 
-    def cancel(self) -> None:
-        """Request the run and its children to end."""
-        self._client.cancel_run(self.execution_id, idempotency_key=new_id(), workspace=self._workspace)
+    def cancel(self, *, scope: str | None = None) -> None:
+        """Request the run and its children to end, or cancel a scope of it."""
+        self._client.cancel_run(self.execution_id, scope=scope, idempotency_key=new_id(), workspace=self._workspace)
+
+    def cancel_step(self, step: str) -> None:
+        """Cancel a step of the run: now if it is under way, else when it begins."""
+        self._client.cancel_step(self.execution_id, step=step, idempotency_key=new_id(), workspace=self._workspace)
 
     def retry(self) -> None:
         """Continue a failed run at the step that failed."""

@@ -218,14 +218,29 @@ class Operations:
             {},
         )
 
-    def cancel_run(self, execution_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Accepted:
-        """Request a run to end."""
+    def cancel_run(
+        self, execution_id: str, *, scope: str | None = None, idempotency_key: str | None = None, workspace: str | None = None
+    ) -> Accepted:
+        """Request a run and its children to end, or cancel a scope of it."""
         return self._call(
             "POST",
             f"/runs/{quote(execution_id, safe='')}/cancel",
             {202: Accepted},
             {"workspace": workspace},
-            None,
+            {"scope": scope},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def cancel_step(
+        self, execution_id: str, *, step: str, idempotency_key: str | None = None, workspace: str | None = None
+    ) -> Accepted:
+        """Cancel a step of a run: now if it is under way, else when it begins."""
+        return self._call(
+            "POST",
+            f"/runs/{quote(execution_id, safe='')}/cancel_step",
+            {202: Accepted},
+            {"workspace": workspace},
+            {"step": step},
             {"Idempotency-Key": idempotency_key},
         )
 

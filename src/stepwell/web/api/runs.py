@@ -137,6 +137,20 @@ class ForkRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The revision to copy; null: the newest."""
 
 
+class CancelRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What of a run to cancel."""
+
+    scope: Name | None = None
+    """A cancel scope of a declared workflow; null: all of the run."""
+
+
+class CancelStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which step of a run to cancel."""
+
+    step: Name
+    """Its key, such as ``resize[3]``."""
+
+
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     """An action that was accepted and goes on by itself."""
 
@@ -414,10 +428,17 @@ async def diff_run(call: Call) -> Reply:
 
 
 async def cancel_run(call: Call) -> Reply:
-    """Request a run to end."""
+    """Request a run and its children to end, or cancel a scope of it."""
     summary = await owned_run(call)
-    await call.well.run(summary.execution_id).cancel()
+    await call.well.run(summary.execution_id).cancel(scope=call.body.scope)
     return Reply(Accepted(execution_id=summary.execution_id, action="cancel"), 202)
+
+
+async def cancel_step(call: Call) -> Reply:
+    """Cancel a step of a run: now if it is under way, else when it begins."""
+    summary = await owned_run(call)
+    await call.well.run(summary.execution_id).cancel_step(call.body.step)
+    return Reply(Accepted(execution_id=summary.execution_id, action="cancel_step"), 202)
 
 
 async def retry_run(call: Call) -> Reply:
@@ -531,7 +552,18 @@ ROUTES = (
     api_route("GET /runs/{execution_id}/diff", diff_run, Page[Change], query=DiffQuery),
     api_route("GET /runs/{execution_id}/events", follow_run, EventPage, query=EventQuery, media="text/event-stream"),
     api_route("GET /events", follow_runs, EventPage, query=EventQuery, media="text/event-stream"),
-    api_route("POST /runs/{execution_id}/cancel", cancel_run, Accepted, Role.OPERATOR, status=202),
+    api_route(
+        "POST /runs/{execution_id}/cancel", cancel_run, Accepted, Role.OPERATOR, body=CancelRun, is_body_optional=True, status=202
+    ),
+    api_route(
+        "POST /runs/{execution_id}/cancel_step",
+        cancel_step,
+        Accepted,
+        Role.OPERATOR,
+        body=CancelStep,
+        status=202,
+        example={"step": "resize[3]"},
+    ),
     api_route("POST /runs/{execution_id}/retry", retry_run, Accepted, Role.OPERATOR, status=202),
     api_route(
         "POST /runs/{execution_id}/signal",
