@@ -187,6 +187,7 @@ def http_request(
     json: Value | UnsetType = UNSET,
     body: str | UnsetType = UNSET,
     expect: list[int] | UnsetType = UNSET,
+    max_bytes: int | UnsetType = UNSET,
     name: str = "",
     retry: Retry | None = None,
     timeout_seconds: Span | None = None,
@@ -197,6 +198,7 @@ def http_request(
     - ``secret_headers``: headers that appear in no record and no message, and are not sent to another host after a redirect.
     - ``json``, ``body``: the request's body, as a value or as a text.
     - ``expect``: the status codes that count as success.
+    - ``max_bytes``: the largest body to accept, 1 to 100,000,000; by default 200,000.
 
     The other parameters are those of ``call``.
     """
@@ -209,6 +211,7 @@ def http_request(
         json=json,
         body=body,
         expect=expect,
+        max_bytes=max_bytes,
     )
     uses = BUILTINS["http_request"].uses
     return call(uses, args, name=name, retry=retry, timeout_seconds=timeout_seconds, on_error=on_error)

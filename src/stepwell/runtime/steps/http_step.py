@@ -21,6 +21,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
+from stepwell.config import HTTP_HOSTS, InternalHosts, internal_hosts
 from stepwell.errors import AddressRefused, InvalidInput, RequestFailed
 from stepwell.flow.definition.builtin_steps import BUILTINS
 from stepwell.flow.function import Step
@@ -59,16 +60,30 @@ def _unwrapped(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Add
 
 
 def public_addresses(host: str, port: int) -> list[tuple[int, str]]:
-    """Return the family and address of everything that a host name resolves to. Raise ``AddressRefused`` if any is not public."""
+    """Return the family and address of everything that a host name resolves to.
+
+    Raise ``AddressRefused`` if any is not public, unless the operator allows the name or the address (``STEPWELL_HTTP_HOSTS``).
+    """
+    allowed = internal_hosts()
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError:
         raise AddressRefused(f"{host!r} is no host name") from None
     addresses = list(dict.fromkeys((int(family), str(place[0])) for family, _, _, _, place in found))
+    if host.lower().rstrip(".") in allowed.names:
+        return addresses
     for _, text in addresses:
-        if not is_public(ip_address(text.partition("%")[0])):
-            raise AddressRefused(f"{host!r} leads to {text}, which is not a public address; the request was not sent")
+        if not _may_be_reached(ip_address(text.partition("%")[0]), allowed):
+            raise AddressRefused(
+                f"{host!r} leads to {text}, which is not a public address; the request was not sent. The operator of the worker "
+                f"can allow it with {HTTP_HOSTS}"
+            )
     return addresses
+
+
+def _may_be_reached(address: IPv4Address | IPv6Address, allowed: InternalHosts) -> bool:
+    """Return whether an address, and an address wrapped in it, is public or in a network that the operator allows."""
+    return all(is_public(each) or any(each in network for network in allowed.networks) for each in _unwrapped(address))
 
 
 _MAX_BYTES = 200_000
