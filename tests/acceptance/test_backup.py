@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,19 @@ from stepwell import (
     FakeClock,
     InvalidBackup,
     InvalidInput,
+    Limits,
     NotFound,
     Scope,
     Status,
     Stepwell,
+    SystemClock,
     step,
     verify_backup,
     workflow,
 )
 from stepwell.flow import call, define, signal
+from stepwell.model.scoped_operations import ScopeTotals
+from stepwell.stores.memory import MemoryStore
 
 __all__ = ["every_url"]
 
@@ -187,35 +191,53 @@ def test_queue_items_keep_their_keys_and_their_order(tmp_path: Path) -> None:
         assert well.enqueue(work, 0, key="k0").item_id == items[0].item_id
 
 
-def test_well_that_is_in_use_is_backed_up_at_one_moment(tmp_path: Path) -> None:
-    stop = threading.Event()
-    with Stepwell(f"sqlite:///{tmp_path}/busy.db", worker=False) as well:
+class Meddling(MemoryStore):
+    """A store in which others write while it is read for a backup."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock(), Limits())
+        self.meddle: list[Callable[[], None]] = []
+
+    def totals(self, scope: str) -> ScopeTotals:
+        """Let somebody write between the reading of executions and of scopes."""
+        if self.meddle:
+            self.meddle.pop()()
+        return super().totals(scope)
+
+
+def write_pair(well: Stepwell, number: int) -> None:
+    with well.transaction("pair") as tx:
+        tx.set_variable("n", number)
+        tx.state(Scope.globals()).set("n", number)
+
+
+def test_backup_of_a_well_in_use_is_of_one_moment(tmp_path: Path) -> None:
+    store = Meddling()
+    with Stepwell(store, worker=False) as well:
         well.create("pair")
-
-        def keep_writing() -> None:
-            for number in range(200):
-                with well.transaction("pair") as tx:
-                    tx.set_variable("n", number)
-                    tx.state(Scope.globals()).set("n", number)
-                if stop.wait(0.002):
-                    return
-
-        writer = threading.Thread(target=keep_writing)
-        writer.start()
-        try:
-            for _ in range(50):
-                try:
-                    well.backup(tmp_path / "backup")
-                    break
-                except Conflict:
-                    continue
-        finally:
-            stop.set()
-            writer.join()
+        write_pair(well, 0)
+        store.meddle = [lambda: write_pair(well, 2), lambda: write_pair(well, 1)]
         well.backup(tmp_path / "backup")
-    with Stepwell("memory://", worker=False) as well:
-        well.restore_backup(tmp_path / "backup")
-        assert well.load("pair").variables.get("n") == well.state.globals.get("n")
+        assert store.meddle == []
+    with Stepwell("memory://", worker=False) as restored:
+        restored.restore_backup(tmp_path / "backup")
+        assert (restored.load("pair").variables["n"], restored.state.globals.get("n")) == (2, 2)
+
+
+def test_well_that_is_written_to_without_a_pause_is_not_backed_up(tmp_path: Path) -> None:
+    store = Meddling()
+    with Stepwell(store, worker=False) as well:
+        well.create("pair")
+        write_pair(well, 0)
+        well.backup(tmp_path / "backup")
+        store.meddle = [lambda: write_pair(well, 1)] * 100
+        with pytest.raises(Conflict, match="no moment could be found"):
+            well.backup(tmp_path / "backup")
+        store.meddle = []
+    assert verify_backup(tmp_path / "backup").ok
+    with Stepwell("memory://", worker=False) as restored:
+        restored.restore_backup(tmp_path / "backup")
+        assert restored.load("pair").variables["n"] == 0
 
 
 def test_store_with_data_is_not_restored_into(filled: Any, tmp_path: Path) -> None:
