@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from stepwell.runtime.sessions.workflow_api import compensate, map, now, patched, random, sleep, uuid, wait_signal
     from stepwell.runtime.step_history import AttemptRecord, ErrorRecord, StepRecord
     from stepwell.runtime.steps.context import current
+    from stepwell.runtime.waiting_on import WaitingOn
     from stepwell.state.conversations import Answer, ConversationSummary, Turn, TurnResult
     from stepwell.state.data_store import DataStore
     from stepwell.state.history import ExecutionSummary
@@ -196,6 +197,7 @@ __all__ = [
     "ValidationFailed",
     "Verification",
     "Waiting",
+    "WaitingOn",
     "WaitingReason",
     "WebhookDelivery",
     "WebhookEndpoint",
@@ -305,6 +307,7 @@ _HOMES = {
     "runtime.definitions": ("DefinitionSummary",),
     "runtime.progress": ("Offer", "Progress", "Waiting"),
     "runtime.step_history": ("AttemptRecord", "ErrorRecord", "StepRecord"),
+    "runtime.waiting_on": ("WaitingOn",),
     "model.access": ("AccessToken", "Identity", "IssuedToken", "Role"),
     "state.conversations": ("Answer", "ConversationSummary", "Turn", "TurnResult"),
     "state.data_store": ("DataStore",),

@@ -23,6 +23,7 @@ from stepwell.model.execution_state import ExecutionState
 from stepwell.model.record import LoopContext, StepOutput, Token
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value
+from stepwell.runtime.waiting_on import WaitingOn
 
 __all__ = [
     "Estimate",
@@ -210,6 +211,8 @@ class Progress(msgspec.Struct, frozen=True):
     """The steps that run now."""
     waiting: tuple[Waiting, ...]
     offers: tuple[Offer, ...]
+    waiting_on: WaitingOn | None = None
+    """What it waits for if it does not move, as ``run.waiting_on()`` returns it."""
 
 
 _BROKEN_OFF = (Status.FAILED, Status.CANCELLED)

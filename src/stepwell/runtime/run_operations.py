@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from stepwell.errors import Conflict, ExecutionCancelled, ExecutionEnded, ExecutionFailed, InvalidInput, NotFound, Problem
+import msgspec
+
+from stepwell.errors import (
+    Conflict,
+    ExecutionCancelled,
+    ExecutionEnded,
+    ExecutionFailed,
+    InvalidInput,
+    NotFound,
+    Problem,
+    StoreUnavailable,
+)
 from stepwell.flow.function import Workflow, registered, registered_names, registered_step, registered_versions
 from stepwell.kernel.plan import Plan
 from stepwell.model.commit import Head
@@ -31,6 +42,7 @@ from stepwell.runtime.run_report import (
 )
 from stepwell.runtime.run_retry import RunRetry
 from stepwell.runtime.step_history import StepRecord, steps_of
+from stepwell.runtime.waiting_on import WaitingOn, away, waiting_on
 from stepwell.state.data_store import DataStore
 from stepwell.state.executions import Executions, is_driven_by_engine
 
@@ -181,7 +193,16 @@ class RunOperations:
     def progress(self) -> Operation[Progress]:
         """Return how far the execution is, what it runs and waits for, and which answers it accepts."""
         state = yield from self._executions.load(self.execution_id)
-        return progress_of(state, (yield from self._plan(state)))
+        progress = progress_of(state, (yield from self._plan(state)))
+        head, now_ms = yield from self._executions.head_now(self.execution_id)
+        return msgspec.structs.replace(progress, waiting_on=waiting_on(head, progress, (yield from self.obstacle()), now_ms))
+
+    def waiting_on(self) -> Operation[WaitingOn | None]:
+        """Return what the execution waits for, if it does not move."""
+        try:
+            return (yield from self.progress()).waiting_on
+        except StoreUnavailable as error:
+            return away(error)
 
     def steps(self, at: int | None = None) -> Operation[list[StepRecord]]:
         """Return every step with its attempts, now or at a revision."""

@@ -92,6 +92,11 @@ class History:
             raise no_execution(execution_id)
         return head
 
+    def head_now(self, execution_id: str) -> Operation[tuple[Head, int]]:
+        """Return the execution's row, and the store's time when it was read."""
+        head = yield from self.head(execution_id)
+        return head, (yield from read(self._store.now_ms))
+
     def find(self, query: ExecutionQuery) -> Operation[list[Head]]:
         """Return the executions that match, newest first."""
         return (yield from read(lambda: self._store.find(query)))

@@ -19,6 +19,7 @@ from stepwell.runtime.progress import Progress
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.runtime.run_report import PictureFormat
 from stepwell.runtime.step_history import StepRecord
+from stepwell.runtime.waiting_on import WaitingOn
 from stepwell.state.data_store import DataStore
 
 __all__ = ["AsyncDefinitions", "AsyncRun"]
@@ -112,6 +113,20 @@ class AsyncRun:
     async def progress(self) -> Progress:
         """Return how far the execution is, what it runs and waits for, and which answers it accepts."""
         return await self._driver.run(self._do.progress())
+
+    async def waiting_on(self) -> WaitingOn | None:
+        """Return what the execution waits for if it does not move, or None if it is under way or has ended.
+
+        Its ``kind`` is ``signal``, ``approval``, ``timer``, ``child``, ``retry``, ``capacity``, ``worker_missing`` or
+        ``store_away``.
+
+        Example:
+
+            held_up = await run.waiting_on()
+            if held_up is not None and held_up.kind == "signal":
+                await run.signal(held_up.name, True)
+        """
+        return await self._driver.run(self._do.waiting_on())
 
     async def draw(self, format: PictureFormat = "svg") -> str:
         """Return a picture of the execution: its definition with the progress in it, or the calls that its function has made.

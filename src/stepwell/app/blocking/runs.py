@@ -20,6 +20,7 @@ from stepwell.runtime.progress import Progress
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.runtime.run_report import PictureFormat
 from stepwell.runtime.step_history import StepRecord
+from stepwell.runtime.waiting_on import WaitingOn
 from stepwell.state.data_store import DataStore
 
 __all__ = ["Definitions", "Run"]
@@ -113,6 +114,20 @@ class Run:
     def progress(self) -> Progress:
         """Return how far the execution is, what it runs and waits for, and which answers it accepts."""
         return self._driver.run(self._do.progress())
+
+    def waiting_on(self) -> WaitingOn | None:
+        """Return what the execution waits for if it does not move, or None if it is under way or has ended.
+
+        Its ``kind`` is ``signal``, ``approval``, ``timer``, ``child``, ``retry``, ``capacity``, ``worker_missing`` or
+        ``store_away``.
+
+        Example:
+
+            held_up = run.waiting_on()
+            if held_up is not None and held_up.kind == "signal":
+                run.signal(held_up.name, True)
+        """
+        return self._driver.run(self._do.waiting_on())
 
     def draw(self, format: PictureFormat = "svg") -> str:
         """Return a picture of the execution: its definition with the progress in it, or the calls that its function has made.

@@ -111,6 +111,7 @@ def _standing(execution_id: str, progress: Progress | None) -> list[tuple[str, s
     return [
         *(("does", printable(step)) for step in progress.current),
         *(("waits for", printable(waiting_text(each))) for each in progress.waiting),
+        ("waits on", "" if progress.waiting_on is None else printable(progress.waiting_on.message)),
         *(("takes", printable(offer_text(execution_id, each))) for each in progress.offers),
     ]
 
