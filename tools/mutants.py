@@ -213,8 +213,10 @@ def stages_of(path: str, root: Path = ROOT) -> list[list[str]]:
     if parts[0] == "model" or len(parts) == 2:
         module = ".".join(("stepwell", *parts)).removesuffix(".py").removesuffix(".__init__")
         own = [each for each in _importers(module, root) if not each.startswith("tests/conformance")]
-        tests = [[*own, "--stores", "memory"]] if own else []
-        return [*tests, ["tests/conformance", "--stores", "memory,sqlite"], ["tests/acceptance/test_transaction.py", *_QUEUE_TESTS]]
+        units = {str(each.relative_to(root)) for each in (root / "tests/unit").glob("test_*.py")} - {"tests/unit/test_mutants.py"}
+        near = [[*own, "--stores", "memory"]] if own else []
+        near.append([*sorted(units - {*own}), "--stores", "memory"])
+        return [*near, ["tests/conformance", "--stores", "memory,sqlite"], ["tests/acceptance/test_transaction.py", *_QUEUE_TESTS]]
     store = parts[1]
     own = sorted(str(each.relative_to(root)) for each in (root / "tests/integration").glob(f"test_{store}*.py"))
     near = ["tests/unit/test_memory_due.py"] if store == "memory" else own
