@@ -6,7 +6,7 @@ import signal
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from tests.support.postgres_server import (
     empty_postgres_schema,
     fresh_postgres_url,
@@ -39,6 +39,9 @@ settings.load_profile("ci")
 settings.register_profile(
     "soak", max_examples=1000, derandomize=False, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
 )
+
+# The same examples as ever, and the first failure as it comes: a mutation run asks only whether there is one; see `make mutants`.
+settings.register_profile("mutants", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate])
 
 
 @pytest.fixture(params=STORES)

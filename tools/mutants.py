@@ -31,7 +31,7 @@ _SOURCE = Path("src/stepwell")
 _PARTS = ("model", "stores")
 _TEST_SECONDS = 100
 """A single test that takes longer hangs, so the mistake is noticed."""
-_MOST_SECONDS = 600.0
+_MOST_SECONDS = 300.0
 """Tests that take longer altogether say nothing about a mistake: the machine is too busy."""
 
 
@@ -282,7 +282,16 @@ class _Scratch:
 
     def _run(self, stage: list[str], seconds: float) -> tuple[int | None, str]:
         environment = {**os.environ, "PYTHONPATH": str(self.root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-        options = ["-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", f"--timeout={_TEST_SECONDS}"]
+        options = [
+            "-x",
+            "-q",
+            "--no-header",
+            "--tb=no",
+            "-p",
+            "no:cacheprovider",
+            f"--timeout={_TEST_SECONDS}",
+            "--hypothesis-profile=mutants",
+        ]
         tests = subprocess.Popen(
             [sys.executable, "-m", "pytest", *options, *stage],
             cwd=self.root,
