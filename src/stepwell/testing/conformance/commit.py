@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from msgspec.structs import replace
 
 from stepwell.contract.store import ExecutionQuery, Store
-from stepwell.errors import AlreadyExists, Conflict, NotFound
+from stepwell.errors import AlreadyExists, Conflict, NotFound, StoreUnavailable
 from stepwell.model.commit import (
     Claim,
     Creation,
@@ -289,3 +289,20 @@ def test_many_head_digests_are_read_at_once(store: Store) -> None:
 def test_closing_twice_does_nothing(store: Store) -> None:
     store.close()
     store.close()
+
+
+def test_closed_store_refuses_reads_and_writes(store: Store, execution: SampleExecution) -> None:
+    store.close()
+    store.close()
+    reads: list[Callable[[], object]] = [
+        lambda: store.head(execution.id),
+        lambda: store.load(execution.id),
+        lambda: store.head_digests([execution.id]),
+        lambda: store.entries(SCOPE, ["k"]),
+        store.check,
+    ]
+    for read in reads:
+        with pytest.raises(StoreUnavailable):
+            read()
+    with pytest.raises(StoreUnavailable):
+        write(store, execution.commit())
