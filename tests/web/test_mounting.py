@@ -13,8 +13,12 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import django
 import httpx
 import pytest
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from tests.web.servers import Api, approve, async_test, fail, greet, served
@@ -22,6 +26,8 @@ from tests.web.servers import Api, approve, async_test, fail, greet, served
 from stepwell import AsyncStepwell, InvalidInput, Stepwell, stepwell_app
 
 __all__ = ["approve", "fail", "greet"]
+
+settings.configure(ROOT_URLCONF="tests.web.django_urls", ALLOWED_HOSTS=["*"], SECRET_KEY="tests")
 
 
 def starlette_host(app: Any) -> Any:
@@ -38,7 +44,40 @@ def plain_host(app: Any) -> Any:
     return host
 
 
-@pytest.mark.parametrize("host", [starlette_host, plain_host])
+def fastapi_host(app: Any) -> Any:
+    host = FastAPI()
+
+    @host.get("/own")
+    async def own() -> dict[str, str]:
+        return {"page": "the host's own"}
+
+    host.mount("/a/b", app)
+    return host
+
+
+def django_host(app: Any) -> Any:
+    """The asgi.py of a Django project, with a view of its own."""
+    django.setup()
+    project = get_asgi_application()
+
+    async def host(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"].startswith("/a/b/"):
+            await app({**scope, "root_path": "/a/b"}, receive, send)
+        else:
+            await project(scope, receive, send)
+
+    return host
+
+
+@pytest.mark.parametrize("host", [fastapi_host, django_host])
+@async_test
+async def test_a_host_keeps_its_own_pages(host: Any):
+    async with served(worker=False) as api, Api(host(api.app), api.well, api.tokens).client() as client:
+        assert (await client.get("/own")).json() == {"page": "the host's own"}
+        assert (await client.get("/a/b/api/v1/whoami")).json()["workspace"] == "acme"
+
+
+@pytest.mark.parametrize("host", [starlette_host, plain_host, fastapi_host, django_host])
 @async_test
 async def test_everything_works_under_a_sub_path(host: Any):
     async with served() as api:
