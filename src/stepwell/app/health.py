@@ -46,7 +46,7 @@ def check_health(
     except StepwellError as error:
         parts["read"] = str(error)
     try:
-        # A write of nothing would not notice a full disk. This one leaves a row that is free again at once, and wakes nobody.
+        # An empty write would not notice a full disk. This one writes a row that is free again at once, and notifies no waiter.
         yield from write_or_raise(Acquire(probe_lock(), new_id(), _PROBE_SECONDS))
     except LockHeld:
         pass  # by another probe of this very moment, which the store wrote

@@ -19,7 +19,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in logs and statistics."""
+        """The name of the engine in logs and statistics."""
         ...
 
     @property

@@ -21,7 +21,7 @@ __all__ = ["Capabilities", "Durability", "ExecutionQuery", "ExecutionReads", "Qu
 
 
 class Durability(msgspec.Struct, frozen=True):
-    """What an acknowledged commit survives."""
+    """The failures that an acknowledged commit survives."""
 
     level: str
     """``full``: power loss; ``normal``: a crash of the process, not of the machine; ``none``: nothing."""
@@ -30,7 +30,7 @@ class Durability(msgspec.Struct, frozen=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store can do beyond the contract's minimum."""
+    """The capabilities of a store beyond the contract's minimum."""
 
     is_shared: bool
     """Whether other processes can open the same store."""
@@ -139,7 +139,7 @@ class QueueReads(Protocol):
         ...
 
     def lanes(self, workspace_id: str | None = None) -> list[Lane]:
-        """What waits and runs, by workspace and queue; lanes with nothing in them may be left out."""
+        """How many items wait and run, by workspace and queue; empty lanes may be left out."""
         ...
 
     def next_ready_ms(self) -> int | None:
@@ -182,11 +182,11 @@ class Store(ExecutionReads, ScopedStateReads, QueueReads, Protocol):
         ...
 
     def capabilities(self) -> Capabilities:
-        """What this store can do."""
+        """The capabilities of this store."""
         ...
 
     def durability(self) -> Durability:
-        """What an acknowledged commit survives here."""
+        """The durability of acknowledged commits."""
         ...
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:

@@ -98,7 +98,7 @@ _PATIENCE_SECONDS = 20
 
 
 class Killed(NamedTuple):
-    """What a child process reported before it was killed."""
+    """The reports of a child process before it was killed."""
 
     acknowledged: dict[int, str]
     """The digests of the receipts that it got, by transfer."""

@@ -51,7 +51,7 @@ class ErrorClass(StrEnum):
 
 
 class Classification(NamedTuple):
-    """What is known about an error without reading its message."""
+    """The facts about an error that need no reading of its message."""
 
     error_class: ErrorClass
     is_retryable: bool

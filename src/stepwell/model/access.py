@@ -1,4 +1,4 @@
-"""Who may call the HTTP server: roles, identities and access tokens, as values."""
+"""Access to the HTTP server: roles, identities and access tokens, as values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["AccessToken", "Identity", "IssuedToken", "Role"]
 
 
 class Role(StrEnum):
-    """What a caller may do: a viewer reads, an operator also starts and changes runs, an admin also manages the workspace."""
+    """The rights of a caller: a viewer reads, an operator also starts and changes runs, an admin also manages the workspace."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -24,7 +24,7 @@ class Role(StrEnum):
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who calls the HTTP server."""
+    """The identity of a caller of the HTTP server."""
 
     name: str
     """For people and the audit: the name of the token, or what the host application calls its user."""
@@ -51,7 +51,7 @@ class IssuedToken(msgspec.Struct, frozen=True, kw_only=True):
 
     token: AccessToken
     text: str
-    """What a program sends as ``Authorization: Bearer ...``."""
+    """The token that a program sends as ``Authorization: Bearer ...``."""
 
     def __repr__(self) -> str:
         return f"<IssuedToken {self.token.token_id!r}>"

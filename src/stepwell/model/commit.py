@@ -90,14 +90,14 @@ class Rest(msgspec.Struct, frozen=True, gc=False):
 
 
 class LockGuard(msgspec.Struct, frozen=True, gc=False):
-    """A lock that the writer believes it holds: what it writes lands only if nobody was granted the lock after it."""
+    """A lock that the writer holds: its write lands only if the lock was granted to no other holder since."""
 
     name: str
     fence: int
 
 
 class CommitKind(Enum):
-    """What a commit does in addition to its receipt, as far as a store's fast path is concerned.
+    """The kind of a commit, as far as a store's fast path is concerned.
 
     Every kind but GENERAL promises: Stepwell made the commit id for this very revision, and the commit carries no state
     operations, lock guards, nudges, queue items or snapshot. A store may write any kind as a GENERAL one.

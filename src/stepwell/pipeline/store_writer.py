@@ -24,7 +24,7 @@ class StoreWriter:
     def __init__(self, store: Store, notifications: Notifications, clock: StoreClock) -> None:
         self._store, self._notifications, self._clock = store, notifications, clock
         self.statistics = WriteStatistics()
-        """What was written since the store was opened."""
+        """Counts of the writes since the store was opened."""
         self._damage: tuple[float, str] | None = None
         """When a write last met damage, by ``time.monotonic``, and what the store said."""
 

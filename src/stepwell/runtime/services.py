@@ -1,4 +1,4 @@
-"""What sessions and steps need from their process: time, ids, limits, threads, state, messages, workflows and children."""
+"""Services of the process for sessions and steps: time, ids, limits, threads, state, messages, workflows and children."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Companion(Protocol):
     """A task that runs beside a worker, on its loop, until the worker stops."""
 
     name: str
-    """What the log calls it."""
+    """The name of the task in the log."""
     failure: str | None
     """Why its last rounds failed; None while they succeed."""
 

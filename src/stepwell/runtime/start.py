@@ -62,7 +62,7 @@ _SHARES = "shares_context"
 
 
 class Seed(msgspec.Struct, frozen=True):
-    """What an execution begins with in addition to its input."""
+    """The context and variables that an execution begins with."""
 
     context: dict[str, Value] = {}
     variables: dict[str, Value] = {}

@@ -115,7 +115,7 @@ def steps_of(state: ExecutionState, receipts: Sequence[Receipt], plan: Plan | No
 
 
 class _Step:
-    """What the receipts say about one step."""
+    """The history of one step, from the receipts."""
 
     def __init__(self, node: str) -> None:
         self.node = node
@@ -233,4 +233,4 @@ _READERS: dict[str, Callable[[StepOutput], tuple[Value, ErrorRecord | None]]] = 
     "signal": _read_signal,
     "child": _read_child,
 }
-"""How outcomes of a function's calls are recorded that are no steps."""
+"""The names under which outcomes of a function's other calls are recorded."""

@@ -50,7 +50,7 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class About(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is stored about a conversation beside its state."""
+    """The record of a conversation beside its state."""
 
     user: str | None = None
     turns: int = 0

@@ -217,7 +217,7 @@ class LockOperations:
             # It may have been granted. The store recognises the holder, so a second request gives the answer.
             return (yield from write(unit))
         except asyncio.CancelledError:
-            # The lock may be granted to a caller that is gone: release it, or nobody gets it until it expires.
+            # The lock may be granted to a caller that is gone: release it, or it is taken until it expires.
             outcome = yield from write(unit)
             if isinstance(outcome, Written):
                 lease = _lease_in(outcome)
@@ -256,7 +256,7 @@ class LockRequest(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     timeout: float
     kind: str = "lock"
-    """What the label names: a lock, a conversation or a job."""
+    """The kind of thing that the label names: a lock, a conversation or a job."""
     advice: str = "try again later, or give a timeout to wait for it"
     renew: bool = True
     at_least_seconds: float = 0

@@ -44,9 +44,9 @@ Raw = msgspec.Raw
 _PAGE = 1_000
 
 MERGES = ("add", "max", "min", "union")
-"""How to merge two values whose writers have no order."""
+"""A rule to merge two values of concurrent writers."""
 POLICIES = ("last", "reject", *MERGES)
-"""What ``set`` does when another writer was first: overwrite, raise ``Conflict`` unless it saw that write, or merge."""
+"""The policy of ``set`` after another writer: overwrite, raise ``Conflict`` unless it saw that write, or merge."""
 
 # Expired keys are absent at once; a sweep only frees their space. One sweep per 256 writes with a TTL drops more than they add.
 _SWEEP_EVERY = 256

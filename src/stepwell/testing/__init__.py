@@ -1,7 +1,4 @@
-"""What tests of workflows and of stores need: crashes everywhere, a well with a clock that skips, schedulers, a simulator.
-
-The fixtures of ``stepwell.testing.plugin`` are there in every test run; the names here can be used without pytest.
-"""
+"""Tools for tests of workflows and of stores: crashes everywhere, a well with a clock that skips, schedulers, a simulator."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,4 @@
-"""Virtual time: a clock that moves only when it is told to, by the test or by the event loop that keeps time with it.
-
-How far time can be moved without passing over anything: to when the next execution comes due.
-"""
+"""Virtual time: a clock that only the test moves, or the event loop that keeps time with it."""
 
 from __future__ import annotations
 

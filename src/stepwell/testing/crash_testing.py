@@ -34,10 +34,10 @@ _DEATHS = {Fate.DIES_BEFORE: "before it landed", Fate.DIES_AFTER: "after it land
 
 
 class CrashReport(msgspec.Struct, frozen=True):
-    """What was tried: the commits of the run, in order, and how often it was killed."""
+    """The tested crashes: the commits of the run in order, and how often it was killed."""
 
     result: Value
-    """What the run gave, or how it failed."""
+    """The result of the run, or its error."""
     commits: list[str]
     crashes: int
 
@@ -97,7 +97,7 @@ def _told(number: int, commit: Commit) -> str:
 
 
 def changes_in(commit: Commit) -> str:
-    """What a commit changes, in words."""
+    """Return the changes of a commit, in words."""
     parts: list[str] = []
     for mutation in decode(commit.body):
         name = mutation.get("name") or mutation.get("token_id") or mutation.get("status") or ""

@@ -1,9 +1,4 @@
-"""An event loop on virtual time: when nothing is left to do, time moves on to the next timer, and nobody waits for real.
-
-Everything on it happens in the same order in every run: callbacks in the order in which they were asked for, timers by their time,
-threads in turns (``testing.turns``). Tasks may belong to a *process* (``testing.process``), which can be paused or killed between
-any two of its callbacks, as a real one can.
-"""
+"""An event loop on virtual time: when nothing is left to do, time moves on to the next timer, without real waiting."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ _LATENCY_SECONDS = 0.001
 
 
 class Rehearsal(msgspec.Struct, frozen=True):
-    """How a run went: how it ended, the choices that were made for it, and what it did."""
+    """The report on a run: its status, the scheduling choices, and its trace."""
 
     status: str
     result: Value
-    """What it gave; for a run that failed, how."""
+    """The result of the run; the error of one that failed."""
     choices: list[SchedulingChoice]
     trace: Trace
 

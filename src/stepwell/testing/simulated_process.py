@@ -33,7 +33,7 @@ LATE_SECONDS = 10.0
 
 
 class Fate(Enum):
-    """What becomes of a write."""
+    """The fate of a write."""
 
     LANDS = "lands"
     DIES_BEFORE = "dies before it lands"
@@ -47,7 +47,7 @@ class ProcessFault(Protocol):
     """Decides about the writes of processes, and hears of what they came to."""
 
     async def before(self, process: SimulatedProcess, unit: Unit) -> Fate:
-        """What becomes of this write; may take its time."""
+        """Return the fate of a write; may take its time."""
         ...
 
     def landed(self, process: SimulatedProcess, unit: Unit, outcome: Outcome) -> None:
@@ -205,7 +205,7 @@ class SimulatedProcess:
         """Whether the notification of another process's write arrives now."""
         return not self.is_dead and self._hears()
 
-    # What the loop asks.
+    # Called by the event loop.
 
     def admit(self, call: Admission) -> None:
         """Call it now; or keep it, if the process is paused or dead."""
@@ -237,7 +237,7 @@ class SimulatedProcess:
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None), context=Context())
 
-    # What a test does to it.
+    # Called by tests.
 
     def pause(self) -> None:
         """Stop it where it stands; its timers and whatever it waits for come when it goes on."""

@@ -26,9 +26,10 @@ _LONGEST_ADVANCE_SECONDS = 60
 
 
 class SkippingClock(VirtualClock):
-    """Stands still while every run waits. ``advance`` moves it; whoever waits for a run's result skips to what the run waits for.
+    """A clock that stands still while every run waits. ``advance`` moves it; a caller that waits for a run's result skips to the
+    time for which the run waits.
 
-    While a step is being made and nobody waits for a result, time passes as it does everywhere.
+    While a step runs and no caller waits for a result, time passes as usual.
     """
 
     def __init__(self) -> None:
@@ -60,7 +61,7 @@ class SkippingClock(VirtualClock):
 
     @contextmanager
     def skipping(self) -> Generator[None]:
-        """While this lasts, somebody waits for a run: time skips to the next time that a run waits for."""
+        """Skip to the next time for which a run waits, for as long as this is entered."""
         with self._changed:
             self._askers += 1
         if self._loop is not None:
@@ -84,7 +85,7 @@ class SkippingClock(VirtualClock):
         self._loop = None
 
     def idle(self, clock: VirtualClock, seconds: float | None, are_threads_running: bool) -> float | None:
-        """Nothing is left to do at this time: go on as far as somebody asks for."""
+        """Continue when nothing is left to do at this time, as far as callers wait."""
         far = None if self._store is None else horizon(self._store, self)
         with self._changed:
             self._is_flowing = False
@@ -118,13 +119,13 @@ class SkippingClock(VirtualClock):
         return 0
 
     def waited(self, clock: VirtualClock, seconds: float) -> None:
-        """Real time counts only while something is under way and nobody asks for more."""
+        """Count real time only while something runs and no caller waits."""
         if self._is_flowing:
             self.move_to(self.elapsed + seconds)
 
 
 class _SkippingDriver(Driver):
-    """Lets time skip while somebody waits for the end of a run."""
+    """Lets time skip while a caller waits for the end of a run."""
 
     def __init__(self, within: Driver, clock: SkippingClock) -> None:
         self._within, self._clock = within, clock

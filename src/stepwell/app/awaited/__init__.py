@@ -1,4 +1,4 @@
-"""What a program holds that awaits: `AsyncStepwell` and the objects that it gives."""
+"""The public classes for programs that await: `AsyncStepwell` and the objects that it returns."""
 
 from stepwell.app.awaited.access import AsyncAccess
 from stepwell.app.awaited.conversations import AsyncConversations

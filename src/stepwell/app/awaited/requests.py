@@ -1,4 +1,4 @@
-"""What the HTTP server keeps about requests: replies under idempotency keys, and the audit."""
+"""Records of HTTP requests: replies under idempotency keys, and the audit."""
 
 from __future__ import annotations
 

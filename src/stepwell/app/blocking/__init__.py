@@ -1,5 +1,5 @@
 # Generated from app/awaited/__init__.py by `make blocking`. Do not edit: change that module and generate again.
-"""What a program holds that blocks: `Stepwell` and the objects that it gives."""
+"""The public classes for programs that await: `Stepwell` and the objects that it returns."""
 
 from stepwell.app.blocking.access import Access
 from stepwell.app.blocking.conversations import Conversations

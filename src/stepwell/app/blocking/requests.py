@@ -1,5 +1,5 @@
 # Generated from app/awaited/requests.py by `make blocking`. Do not edit: change that module and generate again.
-"""What the HTTP server keeps about requests: replies under idempotency keys, and the audit."""
+"""Records of HTTP requests: replies under idempotency keys, and the audit."""
 
 from __future__ import annotations
 

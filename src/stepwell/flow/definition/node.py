@@ -241,7 +241,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     when: Condition | None = None
     is_otherwise: bool = msgspec.field(default=False, name="otherwise")
     id: str = ""
-    """What people and tools call it; unique in its graph."""
+    """The name of the edge for people and tools; unique in its graph."""
 
 
 class Graph(NodeFields, frozen=True, kw_only=True, tag="graph"):
@@ -267,7 +267,7 @@ class CancelScopeNode(NodeFields, frozen=True, kw_only=True, tag="scope"):
     cancel_on: str | None = None
     """The name of a signal."""
     on_cancel: Literal["continue", "fail"] = "continue"
-    """What a cancelled scope is for the enclosing node: an output of None, or a failure."""
+    """How a cancelled scope counts for the enclosing node: as an output of None, or as a failure."""
 
 
 class Wait(NodeFields, frozen=True, kw_only=True, tag="wait"):

@@ -43,7 +43,7 @@ Retrying = Callable[[Callable[[], Awaitable[object]]], Awaitable[None]]
 
 
 class FirstCommit(msgspec.Struct, frozen=True):
-    """What the first commit of an execution from the queue does beside its batch: it creates the execution and moves its item.
+    """The part of a queued execution's first commit beside its batch: it creates the execution and marks its item.
 
     The execution is created as late as possible, so that a workflow without a wait is a single commit: its creation, its result
     and the end of its queue item. Until then the item stays CLAIMED.
@@ -55,7 +55,7 @@ class FirstCommit(msgspec.Struct, frozen=True):
     mark: ItemMark
 
     def preview(self) -> State:
-        """Return the state that the creation comes to, for the session to read before the commit."""
+        """Return the state that the creation leads to, for the session to read before the commit."""
         state = State()
         for (section, key), data in self.opening.entries.items():
             state.sections[section][key] = data
@@ -89,7 +89,7 @@ class ExecutionWriter:
         self.end: Abandoned | None = None
         """Why commits of this session are refused from now on; None while they are not."""
         self.creation_error: StepwellError | None = None
-        """What the first commit met when it was last tried."""
+        """The error of the last try of the first commit."""
         self._buffered: list[Planned] = []
         self._sent: list[list[Planned]] = []
         """Buffered mutations whose commits are under way."""
@@ -336,7 +336,7 @@ class ExecutionWriter:
                 raise
             return found
         self._first = None
-        # Nobody commits to an execution that has ended; whoever reads it asks the store.
+        # No commit follows the end of an execution, and its readers ask the store.
         if rest is None or not rest.is_final:
             self._executions.keep(live)
             self._live = live

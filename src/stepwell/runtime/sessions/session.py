@@ -72,7 +72,7 @@ class Session(ABC):
         """Whether the execution exists: one from the queue is created by its first commit."""
         return self._writer.is_created
 
-    # What the kinds of sessions differ in.
+    # The parts in which function and declared sessions differ.
 
     @property
     @abstractmethod
@@ -105,7 +105,7 @@ class Session(ABC):
 
     @abstractmethod
     async def _end_failed(self, error: dict[str, Value]) -> None:
-        """End the execution as FAILED, whatever its code and tokens say. Parent and children are told."""
+        """End the execution as FAILED, regardless of its code and tokens. Its parent and children get a message."""
 
     # The life cycle.
 

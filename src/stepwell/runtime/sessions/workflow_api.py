@@ -1,4 +1,4 @@
-"""What a workflow's code calls beside its steps: sleep, wait_signal, map, patched, and recorded time and randomness."""
+"""Calls of a workflow's code beside its steps: sleep, wait_signal, map, patched, and recorded time and randomness."""
 
 from __future__ import annotations
 

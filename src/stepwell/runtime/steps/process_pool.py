@@ -156,7 +156,7 @@ class ProcessPool(Generic[P]):
 
     @asynccontextmanager
     async def borrow(self, owner: str = "") -> AsyncGenerator[tuple[P, Slot]]:
-        """A process that nobody else uses, as soon as there is one, and its slot."""
+        """Return a process for exclusive use, as soon as one is free, and its slot."""
         async with Slot(self._slots) as slot:
             process = self._take(owner)
             try:

@@ -120,7 +120,7 @@ def rows_of(result: PGresult) -> list[Row]:
 
 
 class _Adaptation:
-    """How values are read, independent of what the process has registered with psycopg for these types."""
+    """Decoding of values, independent of what the process has registered with psycopg for these types."""
 
     connection: psycopg.BaseConnection[Any] | None = None
 

@@ -192,7 +192,8 @@ class Database:
     def _set_up(self, is_writer: bool) -> None:
         settings = self._settings
         self._connection.set_busy_timeout(round(settings.busy_seconds * 1000))
-        # The last one to close a database writes its log back into the file; that is not for us to do to somebody else's.
+        # The last connection that closes a database writes its log back into the file; Stepwell must not do that to another
+        # program's.
         self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self._check_ours()
         self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)

@@ -1,8 +1,8 @@
-"""Notice what other processes write to a SQLite file, by polling ``PRAGMA data_version``.
+"""Notice writes of other processes to a SQLite file, by polling ``PRAGMA data_version``.
 
-SQLite notifies nobody. ``data_version`` of a connection changes when any other connection has committed, and costs about 2 µs to
-read. A connection of the listener's own sees every commit, this store's among them; the writer's connection does not see its own.
-So a change on the first says when to ask the second, and a change on the second that another process wrote.
+SQLite sends no notifications. ``data_version`` of a connection changes when any other connection has committed, and costs about 2
+µs to read. A connection of the listener's own sees every commit, this store's among them; the writer's connection does not see
+its own. So a change on the first says when to ask the second, and a change on the second that another process wrote.
 """
 
 from __future__ import annotations

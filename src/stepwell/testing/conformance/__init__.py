@@ -62,7 +62,7 @@ QUEUE_ROLES = (
     "queue_started",
     "queue_whole_runs",
 )
-"""What a store that has a queue must do, too; a test file imports from these what it wants to run."""
+"""The roles of a store with a queue; a test file imports from these modules what it wants to run."""
 
 # Before anything of them is imported, so that their asserts tell what they compared, as those of any test file do.
 pytest.register_assert_rewrite(*(f"{__name__}.{role}" for role in (*ROLES, *QUEUE_ROLES, "samples")))

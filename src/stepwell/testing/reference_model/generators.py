@@ -1,4 +1,4 @@
-"""What the machine draws: changes to executions and operations on state, small enough to meet each other often."""
+"""Generators of changes to executions and operations on state, small enough to collide often."""
 
 from __future__ import annotations
 

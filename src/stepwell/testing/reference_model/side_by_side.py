@@ -1,7 +1,7 @@
-"""Two stores that are told the same: the one under test, and one in memory that says what is right.
+"""Two stores with the same writes: the one under test, and one in memory that is right by definition.
 
-A store gives its own fences, and may live by a server's clock. So fences are told apart by what both answered when they were
-granted, and times by the half hour: everything here lasts whole or half hours, and the clock is moved by whole ones.
+A store has its own fences, and may use a server's clock. So fences are matched by what both stores answered when they were
+granted, and times are compared in half hours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cases: runs that somebody wants in a simulation, as a function, as plain code or declared, started or queued."""
+"""Cases: runs of a simulation, as a function, as plain code or declared, started or queued."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUEUED_IN, TIER, CAPACITY = "acme", "startup", 3
 
 
 class SimulationCase(msgspec.Struct, frozen=True):
-    """A run that somebody wants, and what they do to it."""
+    """A run of a simulation, and the actions of its users on it."""
 
     execution_id: str
     workspace: str

@@ -1,4 +1,4 @@
-"""What must be true of the store after a simulation, whatever the weather was. The numbers are those of the catalogue of faults."""
+"""Invariants of the store after a simulation. The numbers are those of the catalogue of faults."""
 
 from __future__ import annotations
 
@@ -105,6 +105,6 @@ def waiting_items(world: World) -> list[Item]:
 
 
 def overdue(world: World, calm_ms: int) -> list[Head]:
-    """Executions that nobody took, long after somebody should have and, since all was calm, could have."""
+    """Return executions that no worker took, long after one could have."""
     late = world.clock.now_ms() - 2 * LEASE_SECONDS * 1000
     return [head for head in unfinished(world) if head.wake_ms is not None and max(head.wake_ms, calm_ms) < late]

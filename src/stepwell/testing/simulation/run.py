@@ -29,7 +29,7 @@ _CALM_SECONDS = 400
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a seed."""
+    """The result of a seed."""
 
     seed: int
     violations: list[str]

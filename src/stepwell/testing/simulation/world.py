@@ -94,7 +94,7 @@ class World:
     # Writes.
 
     async def before(self, process: SimulatedProcess, unit: Unit) -> Fate:
-        """How long a write takes, and what becomes of it."""
+        """Return how long a write takes, and its fate."""
         if process is self.outside or self.is_calm:
             return Fate.LANDS
         delay = pick(self.scheduler, "latency", _LATENCIES_MS) / 1000
