@@ -106,12 +106,18 @@ def test_suspected_run_marks_its_step_before_it_begins_and_clears_the_mark(url: 
         assert {"crashes.second": 1} not in marks, "the suspicion was over"
 
 
-@WAYS
+@workflow(name="crashes.parent")
+async def parent() -> str:
+    return await code()
+
+
+@pytest.mark.parametrize("way", [code, plain, declared, parent], ids=["async", "plain", "declared", "parent"])
 def test_run_that_is_not_suspected_writes_no_marks(url: str, way: Any) -> None:
     with Stepwell(url) as well:
         run = well.start(way)
         run.result(WAIT)
-        assert [each for each in changes(well, run.execution_id) if each["type"] == "set_metadata"] == []
+        for each in well.executions.list():
+            assert [change for change in changes(well, each.execution_id) if change["type"] == "set_metadata"] == []
 
 
 def test_store_outages_while_a_step_is_under_way_do_not_count(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

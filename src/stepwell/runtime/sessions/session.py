@@ -140,7 +140,8 @@ class Session(ABC):
             is_forgiven: whether this worker ran the last session, and has survived it.
         """
         state = self._writer.state
-        is_running = state.sections["status"][ONLY] == _RUNNING
+        # A child that its parent's worker created under a lease is RUNNING, too, and has no claims.
+        is_running = claims > 0 and state.sections["status"][ONLY] == _RUNNING
         if not (is_running or claims > 1 or CrashSuspicion.has_marks(state)):
             return None
         if not is_forgiven and (message := crash_message(state)) is not None:
