@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from stepwell.clock import FakeClock
-from stepwell.errors import StoreFull, StoreUnavailable
+from stepwell.errors import CommitUnknown, EngineUnavailable, StoreFull, StoreUnavailable
 from stepwell.model.limits import Limits
 from stepwell.model.queue_item import Claimed, ClaimItems
 from stepwell.pipeline.group_commit import GroupCommit
@@ -17,13 +17,14 @@ from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import AsyncDriver
 from stepwell.queue.dispatcher import BATCH, Dispatcher
 from stepwell.stores.memory.store import MemoryStore
-from stepwell.testing.conformance.samples import add, statuses
+from stepwell.testing.conformance.samples import add, statuses, stored
 
 
 class Desk:
     """An engine that has so many places, and says what it was given."""
 
     name = "desk"
+    concurrent_starts = 1
 
     def __init__(self, places: int, on_start: Callable[[Claimed], None]) -> None:
         self.room, self._on_start = places, on_start
@@ -85,6 +86,20 @@ def test_items_claimed_after_a_stop_are_given_back() -> None:
     asyncio.run(bureau.dispatcher.run())
     assert bureau.limits == [BATCH, BATCH]
     assert bureau.count() == {"CLAIMED": len(started), "PENDING": 5 * BATCH - len(started)}
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts"), [(StoreUnavailable(), 0), (CommitUnknown("c"), 0), (EngineUnavailable("off"), 0), (ValueError("bad"), 1)]
+)
+def test_start_that_no_store_or_engine_answers_uses_up_no_attempt(error: Exception, attempts: int) -> None:
+    def fail(_: Claimed) -> None:
+        bureau.dispatcher.stop()
+        raise error
+
+    bureau = Bureau(1, 1, fail)
+    asyncio.run(bureau.dispatcher.run())
+    item = stored(bureau.store, "i0")
+    assert (item.status, item.attempts) == ("PENDING", attempts)
 
 
 def dispatch_after(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> None:

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from stepwell import FakeClock, Stepwell
 from stepwell.model.commit import Written
 from stepwell.model.queue_item import RecoverItems
 from stepwell.pipeline.operations import Write
 from stepwell.queue.operations import QueueOperations
+from stepwell.queue.recovery import recover_alone
+from stepwell.testing.store_access import parts_of, run_operation
 
 MOST = RecoverItems().limit
 IDS = [f"i{number}" for number in range(MOST)]
@@ -37,3 +40,19 @@ def test_recovery_goes_on_while_it_returns_or_drops_as_much_as_a_unit_may(full: 
 
 def test_recovery_leaves_the_rest_when_its_time_is_over() -> None:
     assert recovered([["a", MOST], [0]], seconds=0) == (["a"], 1)
+
+
+def test_lock_stays_held_after_a_sweep_so_that_not_every_worker_sweeps() -> None:
+    clock = FakeClock()
+    with Stepwell("memory://", clock=clock, worker=False) as well:
+        parts = parts_of(well)
+
+        def sweep() -> list[str] | None:
+            return run_operation(well, recover_alone(parts.queue.items, parts.locks, claim_seconds=30))
+
+        assert sweep() == []
+        assert sweep() is None
+        clock.advance(9)
+        assert sweep() is None
+        clock.advance(2)
+        assert sweep() == []
