@@ -14,6 +14,7 @@ from tests.support.redis_server import RedisSite as Site
 from stepwell.clock import FakeClock
 from stepwell.contract.store import ExecutionQuery
 from stepwell.errors import AlreadyExists, Corrupted, LeaseLost, LockHeld, NotFound
+from stepwell.fault_points import armed
 from stepwell.model.commit import (
     Archiving,
     Claim,
@@ -166,6 +167,12 @@ def test_refusal_that_builds_on_a_unit_that_did_not_land_is_worked_out_again(sit
     assert site.store.entries(SCOPE, ["k"])["k"].data == b"2"
 
 
+def test_limit_that_a_unit_would_have_reached_which_did_not_land_refuses_nobody(site: Site) -> None:
+    store = site.open(Limits(scope_keys=1))
+    outcomes = store.write([StateBatch((put("k"),), (LockGuard("door", 7),)), StateBatch((put("other"),))])
+    assert [type(each) for each in outcomes] == [LeaseLost, Written]
+
+
 def test_counter_counts_every_increment_of_processes_that_contend_for_it(site: Site) -> None:
     stores = [site.store, *(site.open() for _ in range(3))]
 
@@ -199,6 +206,23 @@ def test_write_is_worked_out_again_if_a_touch_came_between_its_reading_and_its_s
     monkeypatch.setattr(StatePlan, "read", read_and_race)
     assert write_state(site.store, Increment(SCOPE, "k")) == [2]
     assert len(reads) == 3, "one for the touch, and two for the increment"
+
+
+def test_commit_that_follows_one_that_is_planned_again_is_not_refused_meanwhile(site: Site) -> None:
+    """Another process wrote between the plan of the first and its script."""
+    other = site.open()
+    execution = SampleExecution(site.store, "run").create()
+    first, second = execution.foresee(ops=(Increment(SCOPE, "k"),)), execution.foresee()
+    races = [Increment(SCOPE, "k", 10)]
+
+    def race(point: str) -> None:
+        if point == "store.before_commit" and races:
+            write_state(other, races.pop())
+
+    with armed(race):
+        outcomes = site.store.write([first, second])
+    assert [type(each) for each in outcomes] == [Written, Written]
+    assert (execution.head.revision, site.store.entries(SCOPE, ["k"])["k"].data) == (2, b"11")
 
 
 # Commits
