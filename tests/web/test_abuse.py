@@ -226,6 +226,11 @@ async def test_metrics_answer_this_machine_only():
         assert named - samples - COUNTED_LATER == set()
 
 
+async def allowed() -> bool:
+    """Answer for a caller whose token stays."""
+    return True
+
+
 class Never:
     """An iterator of events that are always there."""
 
@@ -242,7 +247,7 @@ async def test_a_client_that_does_not_read_events_is_dropped():
     async with served(worker=False) as api:
         limits = HttpLimits(event_send_seconds=0.05)
         hub = EventHub(api.well, limits)
-        response = EventResponse(hub, Never(), limits, is_lines=False, on_drop=lambda: dropped.append(True))
+        response = EventResponse(hub, Never(), limits, is_lines=False, is_allowed=allowed, on_drop=lambda: dropped.append(True))
         sent = 0
 
         async def send(_: Any) -> None:
@@ -264,7 +269,9 @@ async def test_a_stream_ends_when_its_client_leaves():
     async with served() as api:
         await api.well.start(approve, workspace="acme", execution_id="a")
         hub = EventHub(api.well, HttpLimits())
-        response = EventResponse(hub, hub.run_events("a", 0, None), HttpLimits(), is_lines=False, on_drop=lambda: None)
+        response = EventResponse(
+            hub, hub.run_events("a", 0, None), HttpLimits(), is_lines=False, is_allowed=allowed, on_drop=lambda: None
+        )
         is_gone = asyncio.Event()
 
         async def send(_: Any) -> None:
@@ -317,3 +324,23 @@ def test_two_lengths_and_smuggled_heads_are_refused():
             with socket.create_connection((host, int(port)), timeout=10) as client:
                 client.sendall(head + lengths + b"\r\n{}")
                 assert client.recv(1_000).startswith(b"HTTP/1.1 400")
+
+
+@async_test
+async def test_a_revoked_token_ends_its_streams():
+    async with served(worker=False, limits=HttpLimits(heartbeat_seconds=0.05)) as api, api.client() as client:
+        await api.well.start(approve, workspace="acme", execution_id="a")
+        reading = asyncio.ensure_future(client.get(f"{RUNS}/a/events?after=-1", headers={"Accept": "text/event-stream"}))
+        await asyncio.sleep(0.1)
+        assert not reading.done()
+        [token] = [each for each in await api.well.access.tokens() if each.name == "acme"]
+        await api.well.access.revoke_token(token.token_id)
+        stream = (await asyncio.wait_for(reading, 5)).text
+        assert "heartbeat" in stream
+        assert stream.endswith('event: end\ndata: {"reason":"the token was revoked or has expired"}\n\n')
+
+
+@async_test
+async def test_the_head_of_a_stream_is_no_stream():
+    async with served(worker=False) as api, api.client() as client:
+        assert (await asyncio.wait_for(client.head("/api/v1/events"), 5)).status_code == 200

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -208,10 +209,24 @@ def _newest(page: list[ExecutionSummary]) -> int:
 
 
 class EventResponse:
-    """Sends events as they come, as ``text/event-stream`` or as JSON lines; ends when the client is gone or does not read."""
+    """Sends events as they come, as ``text/event-stream`` or as JSON lines; ends when the client is gone or does not read.
 
-    def __init__(self, hub: EventHub, events: AsyncIterator[Event], limits: HttpLimits, *, is_lines: bool, on_drop: Any) -> None:
+    - ``is_allowed``: whether the caller may still read, asked as often as heartbeats are sent: a revoked token ends its streams.
+    - ``on_drop``: called when a client is dropped because it does not read.
+    """
+
+    def __init__(
+        self,
+        hub: EventHub,
+        events: AsyncIterator[Event],
+        limits: HttpLimits,
+        *,
+        is_lines: bool,
+        is_allowed: Callable[[], Awaitable[bool]],
+        on_drop: Callable[[], object],
+    ) -> None:
         self._hub, self._events, self._limits, self._is_lines, self._on_drop = hub, events, limits, is_lines, on_drop
+        self._is_allowed, self._checked_at = is_allowed, monotonic()
         self.status_code = 200
         self.headers: dict[str, str] = {
             "content-type": "application/x-ndjson" if is_lines else "text/event-stream; charset=utf-8",
@@ -248,6 +263,11 @@ class EventResponse:
             try:
                 while True:
                     done, _ = await asyncio.wait((nexts,), timeout=self._limits.heartbeat_seconds)
+                    if not await self._may_go_on():
+                        await push(
+                            self._text(Event(event="end", data={"reason": "the token was revoked or has expired"})), more=False
+                        )
+                        return
                     if not done:
                         await push("\n" if self._is_lines else ": heartbeat\n\n")
                         continue
@@ -269,6 +289,13 @@ class EventResponse:
             close = getattr(self._events, "aclose", None)
             if close is not None:
                 await close()
+
+    async def _may_go_on(self) -> bool:
+        now = monotonic()
+        if now - self._checked_at < self._limits.heartbeat_seconds:
+            return True
+        self._checked_at = now
+        return await self._is_allowed()
 
     def _text(self, event: Event) -> str:
         if self._is_lines:

@@ -491,9 +491,16 @@ def _resume_after(call: Call) -> int | None:
 async def _stream(call: Call, events: Any) -> Any:
     hub, limits, accept = call.server.hub, call.server.limits, call.request.headers.get("accept", "")
     hub.check_room()
-    if call.request.method == "HEAD" or "text/event-stream" in accept or "application/x-ndjson" in accept or "json" not in accept:
-        is_lines = "application/x-ndjson" in accept
-        return EventResponse(hub, events, limits, is_lines=is_lines, on_drop=call.server.metrics.dropped.inc)
+    if call.request.method == "HEAD":
+        await events.aclose()
+        return Reply(b"")
+    if "text/event-stream" in accept or "application/x-ndjson" in accept or "json" not in accept:
+
+        async def is_allowed() -> bool:
+            return await call.server.authenticator.identity_of(call.request) == call.identity
+
+        is_lines, on_drop = "application/x-ndjson" in accept, call.server.metrics.dropped.inc
+        return EventResponse(hub, events, limits, is_lines=is_lines, is_allowed=is_allowed, on_drop=on_drop)
     return await _poll(call, events)
 
 
