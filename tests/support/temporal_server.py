@@ -38,8 +38,9 @@ if pid:
 class TemporalServer:
     """A development server. With a file it can be killed and started again on the same port and data."""
 
-    def __init__(self, file: Path | None = None) -> None:
+    def __init__(self, file: Path | None = None, **settings: int) -> None:
         self._file = file
+        self._settings = [f"{name.replace('_', '.')}={value}" for name, value in settings.items()]
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         self._ports = _free_ports(3)
@@ -61,6 +62,7 @@ class TemporalServer:
         words = ["--ip", "127.0.0.1", "--port", port, "--http-port", http, "--metrics-port", metrics, "--log-level", "error"]
         if self._file is not None:
             words += ["--db-filename", str(self._file)]
+        words += [word for setting in self._settings for word in ("--dynamic-config-value", setting)]
         program = str(Path(sys.executable).parent / "temporal")
         command = [program, "server", "start-dev", "--headless", *words]
         self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, start_new_session=True)

@@ -11,8 +11,8 @@ import stepwell
 from stepwell import EngineUnavailable, Retry, fault_points, step, workflow
 from stepwell.flow import call, define, parallel, sequence, set_variables
 from stepwell.flow import signal as signal_node
+from stepwell.model.external_engines import EngineRecord
 from stepwell.model.queue_item import Claimed
-from stepwell.runtime.external_engines import EngineRecord
 from stepwell.temporal.connection import TemporalConnection
 from stepwell.temporal.engine import TemporalEngine
 from stepwell.temporal.messages import RunInput

@@ -251,3 +251,43 @@ def test_retried_run_of_temporal_is_left_alone_by_stepwells_own_worker(url: str,
         with TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
             assert run.result(timeout=30) == "to Temporal"
         assert well.verify(run.execution_id).ok
+
+
+def test_long_run_goes_on_with_a_fresh_history(url: str) -> None:
+    steps = (call("effect", {"name": f"s{n}"}, name=f"s{n}") for n in range(20))
+    definition = define("long", *steps, signal("go", name="go"), output="{{ steps.go.output }}")
+    with (
+        TemporalServer(limit_historyCount_suggestContinueAsNew=40) as server,
+        Stepwell(url, worker=False) as well,
+        TemporalWorker(url, address=server.address, grace_seconds=1),
+    ):
+        run = well.start(definition, engine="temporal")
+        run.signal("go", "on")
+        assert run.result(timeout=60) == "on"
+        assert well.load(run.execution_id).step_count == 20
+        assert well.verify(run.execution_id).ok
+
+        async def lives(client: Client) -> int:
+            return len([found async for found in client.list_workflows(f"WorkflowId = 'execution-{run.execution_id}'")])
+
+        assert until(lambda: (count := asked(server, lives)) > 1 and count) > 2
+
+
+def test_commit_from_outside_is_adopted(well: Stepwell, worker: TemporalWorker) -> None:
+    run = well.start(HELD, engine="temporal")
+    until(lambda: "x" in well.load(run.execution_id).steps)
+    with well.transaction(run.execution_id) as tx:
+        tx.set_variable("by hand", True)
+    run.signal("go", "on")
+    assert run.result(timeout=20) == "on"
+    assert well.load(run.execution_id).variables == {"by hand": True}
+    assert well.verify(run.execution_id).ok
+
+
+def test_fork_of_a_run_on_temporal_goes_on_there(well: Stepwell, worker: TemporalWorker) -> None:
+    run = well.start(HELD, engine="temporal")
+    until(lambda: "x" in well.load(run.execution_id).steps)
+    well.fork(run.execution_id, "fork")
+    well.run("fork").signal("go", "forked")
+    run.signal("go", "first")
+    assert (run.result(timeout=20), well.run("fork").result(timeout=20)) == ("first", "forked")

@@ -22,6 +22,7 @@ from stepwell.flow.definition.node import Definition
 from stepwell.flow.function import Workflow
 from stepwell.model.commit import Written
 from stepwell.model.execution_state import State
+from stepwell.model.external_engines import TEMPORAL
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.queue_item import (
     CancelItem,
@@ -50,7 +51,6 @@ from stepwell.queue.statistics import Demand, LaneStats, caps_of, demand_of, met
 from stepwell.queue.worker_presence import Presences, WorkerPresence
 from stepwell.queue.workspaces import change, kept_or_changed
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.external_engines import TEMPORAL
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.state.executions import Executions
 

@@ -19,6 +19,7 @@ from stepwell.errors import InvalidInput
 from stepwell.flow.function import Workflow, registered
 from stepwell.flow.governance import Governance
 from stepwell.model.execution_state import sha256_hex
+from stepwell.model.external_engines import check_engine
 from stepwell.model.ids import check_key, keyed_id_of, new_id
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import EnqueueItem
@@ -26,7 +27,6 @@ from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem, workflow_for
 from stepwell.model.record import FunctionTrigger, encode_plain_trigger, governed_input
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import DEFAULT_LIMITS, Value, to_value
-from stepwell.runtime.external_engines import check_engine
 from stepwell.runtime.steps.context import StepContext, here
 
 __all__ = [

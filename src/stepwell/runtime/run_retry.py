@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
-from msgspec.structs import replace
 
 from stepwell.errors import Conflict, LeaseLost, NotFound
 from stepwell.flow.definition.node import Action, Graph, Parallel, continues_after_error
@@ -29,16 +28,16 @@ from stepwell.kernel.token import CHOICES, CHOSEN, LIFE, NOT_UNDONE, ROOT
 from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ExecutionState, State
+from stepwell.model.external_engines import recorded_again
 from stepwell.model.ids import NewId
 from stepwell.model.mutation import AddToken, EnterScope, RemoveToken, ReopenStep, SetStatus
 from stepwell.model.queue_item import ItemMark, ItemStatus
 from stepwell.model.queue_lifecycle import waits_for_turn
-from stepwell.model.record import Metadata, Token, decode_token, encode_token
+from stepwell.model.record import Token, decode_token, encode_token
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value
 from stepwell.pipeline.operations import Operation
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.external_engines import engine_id, first_record, recorded
 from stepwell.runtime.inbox import CANCEL, CHILD, messages, path_of, take
 from stepwell.runtime.sessions.function_session import COMPENSATION
 from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
@@ -281,7 +280,7 @@ class RunRetry:
         batch: list[Planned] = [SetStatus(Status.PENDING), *declared]
         engine = state.identity.engine
         if engine is not None and state.identity.item_id is None:
-            batch += _recorded_again(engine, state.identity, session.revision + 1)
+            batch.append(recorded_again(engine, state.identity, session.revision + 1))
         yield from self._executions.commit(session, batch)
 
     def _reopened(self, state: ExecutionState) -> Operation[list[Planned]]:
@@ -332,7 +331,7 @@ class RunRetry:
         session = self._session_of_waiting(live, CommitTerms(rest=rest, mark=mark))
         batch: list[Planned] = [SetStatus(Status.RUNNING)]
         if identity.engine is not None:
-            batch += _recorded_again(identity.engine, identity, session.revision + 1)
+            batch.append(recorded_again(identity.engine, identity, session.revision + 1))
         child_id = _child_of(live.state)
         if child_id is not None:
             yield from self._retry_child_at_turn(child_id)
@@ -368,11 +367,6 @@ class RunRetry:
             if not waits_for_turn(live.state):
                 raise Conflict(f"execution {live.execution_id!r} waits for its turn no more")
             return OpenTransaction(live, terms, self._new_id)
-
-
-def _recorded_again(engine: str, who: Metadata, revision: int) -> list[Planned]:
-    """Return the record by which another engine finds an execution again; no worker is to find it due."""
-    return [recorded(engine, who.execution_id, replace(first_record(who), engine_id=engine_id(who.execution_id, revision)))]
 
 
 def _terms(state: ExecutionState) -> CommitTerms:

@@ -10,6 +10,7 @@ from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.function import Workflow
 from stepwell.model.commit import Lease, Release, Rest
 from stepwell.model.execution_state import ONLY
+from stepwell.model.external_engines import recorded_again
 from stepwell.model.ids import NewId
 from stepwell.model.queue_item import ItemStatus
 from stepwell.model.queue_lifecycle import waits_for_turn
@@ -85,9 +86,12 @@ class SessionLoader:
             return False
         engine = live.state.identity.engine
         if engine is not None:  # nudged while that engine did not hold it, so that it came due here
-            # By a commit, since a lease that is given back by itself makes it due again. Its engine claims it when it goes on.
+            # By a commit, since a lease that is given back by itself makes it due again. Its engine finds it by its record, which
+            # an execution that was restored in another store does not have yet.
             terms = CommitTerms(fence=lease.fence, rest=Rest())
             with suppress(Conflict, LeaseLost):
-                await self._driver.run(self._executions.commit(OpenTransaction(live, terms, self._new_id), []))
+                transaction = OpenTransaction(live, terms, self._new_id)
+                record = recorded_again(engine, live.state.identity, transaction.revision + 1, only_if_absent=True)
+                await self._driver.run(self._executions.commit(transaction, [record]))
             return False
         return decode_status(live.state.sections["status"][ONLY]) not in FINAL

@@ -22,6 +22,7 @@ from stepwell.kernel.pending_changes import PendingChanges
 from stepwell.model.commit import Creation, Lease
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY, State
+from stepwell.model.external_engines import HOLD_SECONDS, first_record, recorded
 from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, SetMetadata, SetStatus, SetTrigger, SetVariable, WriteState
@@ -42,7 +43,6 @@ from stepwell.model.scoped_operations import StateOp
 from stepwell.model.status import Status
 from stepwell.model.value import Value, canonical, decode, recode, to_value
 from stepwell.pipeline.operations import Operation
-from stepwell.runtime.external_engines import HOLD_SECONDS, first_record, recorded
 from stepwell.runtime.steps.budget import governance_of
 from stepwell.state.executions import Executions
 

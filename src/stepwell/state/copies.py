@@ -11,7 +11,9 @@ from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, Corrupted, InvalidInput, InvalidSnapshot
 from stepwell.model.commit import Adoption, Archiving, Creation, Head
+from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY, Change, ExecutionState, State, difference
+from stepwell.model.external_engines import HOLD_SECONDS, first_record, recorded
 from stepwell.model.ids import NewId, check_id
 from stepwell.model.mutation import Restore
 from stepwell.model.queue_lifecycle import slot_item
@@ -121,10 +123,15 @@ class Copies:
                 identity.workflow_id,
                 identity.version,
                 identity.parent_id,
+                holder=identity.engine if is_runnable else None,
+                lease_seconds=HOLD_SECONDS if is_runnable and identity.engine is not None else 0,
                 is_runnable=is_runnable,
                 slot=None if identity.item_id is None else slot_item(identity, state.sections["trigger"][ONLY]),
             )
-            return (yield from self._executions.begin_history(identity, [Restore(execution_id, state.revision, entries)], creation))
+            batch: list[Planned] = [Restore(execution_id, state.revision, entries)]
+            if creation.holder is not None:
+                batch.append(recorded(creation.holder, new_id, first_record(identity)))
+            return (yield from self._executions.begin_history(identity, batch, creation))
         except AlreadyExists:
             raise AlreadyExists(f"execution {new_id!r} exists already; choose another id for the fork") from None
 

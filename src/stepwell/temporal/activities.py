@@ -37,6 +37,7 @@ from stepwell.kernel.protocol import StartChild
 from stepwell.model.commit import Claim, Lease, Rest, StateBatch, Written
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY, State
+from stepwell.model.external_engines import HOLD_SECONDS, TEMPORAL, EngineRecord, record_of, recorded, records_path, unrecorded
 from stepwell.model.mutation import Mutation
 from stepwell.model.queue_item import ACTIVE, Item, ItemStatus
 from stepwell.model.record import Metadata, decode_status
@@ -45,7 +46,6 @@ from stepwell.model.status import FINAL, Status
 from stepwell.model.value import canonical, recode
 from stepwell.pipeline.operations import read as reading
 from stepwell.pipeline.operations import write, write_or_raise
-from stepwell.runtime.external_engines import HOLD_SECONDS, TEMPORAL, EngineRecord, record_of, recorded, records_path, unrecorded
 from stepwell.runtime.inbox import Message, messages, path_of, put
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.sessions.function_session import FunctionSession

@@ -14,7 +14,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from stepwell.errors import EngineUnavailable, InvalidInput
-from stepwell.runtime.external_engines import EngineRecord
+from stepwell.model.external_engines import EngineRecord
 from stepwell.temporal.messages import RunInput, sealed
 from stepwell.temporal.naming import SignalName, fairness_key
 

@@ -15,12 +15,12 @@ from temporalio.client import WorkflowExecutionStatus
 
 from stepwell.contract.engine import NotNow
 from stepwell.errors import AlreadyExists, Conflict, EngineUnavailable, LeaseLost, NotFound
+from stepwell.model.external_engines import TEMPORAL, EngineRecord, engine_id
 from stepwell.model.queue_item import Claimed, workflow_and_engine, workflow_for
 from stepwell.model.record import split_input
 from stepwell.model.status import FINAL
 from stepwell.pipeline.operations import write_or_raise
 from stepwell.queue.local_engine import Resuming
-from stepwell.runtime.external_engines import TEMPORAL, EngineRecord, engine_id
 from stepwell.runtime.inbox import CANCEL, delivery, fresh_key
 from stepwell.runtime.start import Starting
 from stepwell.temporal.activities import create

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hashlib import sha256
 
 from stepwell.kernel.protocol import RunPlace
+from stepwell.model.external_engines import WORKFLOWS_QUEUE
 from stepwell.queue.requests import workspace_queue
-from stepwell.runtime.external_engines import WORKFLOWS_QUEUE
 
 __all__ = ["EXTERNAL_API_QUEUE", "Activity", "SignalName", "fairness_key", "step_queue", "task_queue"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from stepwell.model.commit import Creation
 from stepwell.model.draft import Opening, opening_of
 from stepwell.model.execution_state import ONLY, State
+from stepwell.model.external_engines import HOLD_SECONDS, TEMPORAL
 from stepwell.model.limits import Limits
 from stepwell.model.queue_item import ItemMark, ItemStatus
 from stepwell.model.record import encode_record
 from stepwell.model.validation import plan
-from stepwell.runtime.external_engines import HOLD_SECONDS, TEMPORAL
 from stepwell.temporal.messages import Origin
 
 __all__ = ["creation_of", "mark_of", "opened_state", "opening"]

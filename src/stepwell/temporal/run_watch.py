@@ -1,6 +1,6 @@
 """Tasks beside a Temporal worker: start what is recorded for Temporal, pass on messages, and end what Temporal has given up.
 
-The records (``runtime.external_engines``) say which executions are Temporal's. Any worker does these tasks for all of them: starts
+The records (``model.external_engines``) say which executions are Temporal's. Any worker does these tasks for all of them: starts
 are found by their ids, messages are taken once, and the sweep is made by one worker at a time.
 """
 
@@ -15,12 +15,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from stepwell.errors import Conflict, EngineUnavailable, LeaseLost, LockHeld, NotFound, StepwellError
 from stepwell.model.commit import Claim, Head, Lease, StateBatch, Written
-from stepwell.model.lock import scheduled_lock
-from stepwell.model.scoped_operations import StoredEntry
-from stepwell.model.status import FINAL
-from stepwell.pipeline.notifications import DUE, Notifications
-from stepwell.pipeline.operations import read, write, write_or_raise
-from stepwell.runtime.external_engines import (
+from stepwell.model.external_engines import (
     HOLD_SECONDS,
     TEMPORAL,
     EngineRecord,
@@ -29,6 +24,11 @@ from stepwell.runtime.external_engines import (
     records_path,
     unrecorded,
 )
+from stepwell.model.lock import scheduled_lock
+from stepwell.model.scoped_operations import StoredEntry
+from stepwell.model.status import FINAL
+from stepwell.pipeline.notifications import DUE, Notifications
+from stepwell.pipeline.operations import read, write, write_or_raise
 from stepwell.runtime.inbox import path_of
 from stepwell.runtime.periodic import PeriodicTask
 from stepwell.runtime.session_loader import session_of

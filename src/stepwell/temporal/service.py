@@ -21,9 +21,9 @@ from temporalio.worker import (
 )
 
 from stepwell.errors import EngineUnavailable
+from stepwell.model.external_engines import WORKFLOWS_QUEUE
 from stepwell.pipeline.notifications import Notifications
 from stepwell.queue.requests import workspace_queue
-from stepwell.runtime.external_engines import WORKFLOWS_QUEUE
 from stepwell.runtime.sessions.call_positions import follow_tasks
 from stepwell.runtime.shutdown import Companion
 from stepwell.state.locks import LockOperations

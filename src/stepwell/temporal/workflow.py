@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 from temporalio import workflow
@@ -42,13 +42,13 @@ from stepwell.kernel.protocol import (
 from stepwell.kernel.turn import EffectDone, KernelTurn, KernelTurns, Refusal, failed_end
 from stepwell.model.draft import Planned, quoted
 from stepwell.model.execution_state import ONLY, State, sha256_hex
+from stepwell.model.external_engines import TEMPORAL, unrecorded
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation, SetStatus, SetVariable, WriteState, encode_mutations
 from stepwell.model.snapshot import read_snapshot
 from stepwell.model.status import Status
 from stepwell.model.validation import plan as plan_batch
 from stepwell.model.value import Value, canonical, decode
-from stepwell.runtime.external_engines import TEMPORAL, unrecorded
 from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, SIGNAL, Inbox, Message, event_of, put
 from stepwell.runtime.start import news_of, seed_of
 from stepwell.runtime.steps.budget import SPENT
@@ -282,6 +282,8 @@ class _DeclaredRun(_Local):
                 await self._look()
             if self._turns.has_events:
                 await self._turn()
+            elif self._may_continue_as_new():
+                _continue_as_new(self._given)
             else:
                 await self._idle()
 
@@ -392,7 +394,10 @@ class _DeclaredRun(_Local):
             return
         for key in turn.taken:
             self._inbox.forget(key)
-        await self._carry_out(self._turns.landed(self._state))
+        effects = self._turns.landed(self._state)
+        if self._may_continue_as_new():
+            _continue_as_new(self._given)
+        await self._carry_out(effects)
 
     async def _commit(self, batch: list[Planned], nudges: tuple[str, ...], *, is_final: bool) -> bool:
         """Commit a batch, and return whether it landed. If not, the next turn is another one."""
@@ -460,6 +465,11 @@ class _DeclaredRun(_Local):
             key = f"{workflow.time_ns():020d}.{workflow.uuid4()}"
             messages[who.parent_id] = WriteState(put(who.parent_id, who.workspace_id, CHILD, who.execution_id, news, key))
         return messages
+
+    def _may_continue_as_new(self) -> bool:
+        """Return whether the history is long, and nothing is under way that a fresh one would not ask for again."""
+        is_long = workflow.info().is_continue_as_new_suggested()
+        return is_long and not self._turns.is_over and not self._attempts and not self._outside.has_sent
 
     # Effects.
 
@@ -604,12 +614,19 @@ class _FunctionRun(_Local):
             origin = None
             if answer.is_over:
                 return answer.told
+            if workflow.info().is_continue_as_new_suggested() and not self._outside.has_sent:
+                _continue_as_new(self._given)
             await self._wait(answer.wake_ms)
 
     async def _wait(self, wake_ms: int | None) -> None:
         left = None if wake_ms is None else max(wake_ms - workflow.time_ns() // 1_000_000, 0) / 1000 + 0.001
         with suppress(TimeoutError):
             await workflow.wait_condition(lambda: self._outside.has_news, timeout=left)
+
+
+def _continue_as_new(given: RunInput) -> NoReturn:
+    """Go on with an empty history. The state is in the store; a message that comes meanwhile is in the inbox."""
+    workflow.continue_as_new(payload(msgspec.json.encode(msgspec.structs.replace(given, origin=None))))
 
 
 def _failure(asked: RunStep | StartChild, error: dict[str, Any], names: Sequence[str], *, is_final: bool) -> AttemptFailed:

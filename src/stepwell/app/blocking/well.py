@@ -32,6 +32,7 @@ from stepwell.flow.governance import Governance
 from stepwell.maintenance.backup import BackupReport
 from stepwell.maintenance.restore import RestoreReport
 from stepwell.model.execution_state import Change, ExecutionState
+from stepwell.model.external_engines import check_engine
 from stepwell.model.ids import Id, id_text, new_id
 from stepwell.model.limits import Limits
 from stepwell.model.lock import scheduled_lock, user_lock
@@ -45,7 +46,6 @@ from stepwell.pipeline.operations import Driver
 from stepwell.pipeline.write_statistics import WriteStatistics
 from stepwell.queue.requests import QueueRequest
 from stepwell.runtime.definitions import Startable
-from stepwell.runtime.external_engines import check_engine
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.runtime.start import Starting, input_of
 from stepwell.state.executions import MANUAL, CommitTerms

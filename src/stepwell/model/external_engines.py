@@ -13,7 +13,7 @@ from stepwell.errors import InvalidInput
 from stepwell.model.mutation import WriteState
 from stepwell.model.record import Metadata
 from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
-from stepwell.model.scoped_operations import Delete, Put, StoredEntry
+from stepwell.model.scoped_operations import ABSENT, Delete, Put, StoredEntry
 from stepwell.model.value import decode, recode
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "first_record",
     "record_of",
     "recorded",
+    "recorded_again",
     "records_path",
     "unrecorded",
 ]
@@ -80,9 +81,19 @@ def records_path(engine: str) -> str:
     return internal_path("engine", DEFAULT_WORKSPACE, engine)
 
 
-def recorded(engine: str, execution_id: str, record: EngineRecord, *, expected: int | None = None) -> WriteState:
+def recorded(
+    engine: str, execution_id: str, record: EngineRecord, *, expected: int | None = None, strict: bool = True
+) -> WriteState:
     """Return the mutation that puts a record."""
-    return WriteState(Put(records_path(engine), execution_id, msgspec.Raw(recode(msgspec.to_builtins(record))), expected=expected))
+    data = msgspec.Raw(recode(msgspec.to_builtins(record)))
+    return WriteState(Put(records_path(engine), execution_id, data, expected=expected, strict=strict))
+
+
+def recorded_again(engine: str, who: Metadata, revision: int, *, only_if_absent: bool = False) -> WriteState:
+    """Return the mutation by which an engine finds an execution that goes on with a commit of this revision."""
+    record = msgspec.structs.replace(first_record(who), engine_id=engine_id(who.execution_id, revision))
+    expected = ABSENT if only_if_absent else None
+    return recorded(engine, who.execution_id, record, expected=expected, strict=not only_if_absent)
 
 
 def unrecorded(engine: str, execution_id: str, *, expected: int | None = None) -> WriteState:
