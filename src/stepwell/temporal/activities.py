@@ -179,10 +179,10 @@ class Activities:
             if created is None:
                 return CommitAnswer(is_gone=True)
             live = created
-        landed = await host.driver.run(host.executions.receipt(asked.execution_id, asked.commit_id))
-        if landed is not None:
-            return await self._adopted(asked, live, asked.fence, is_own=landed.revision == live.state.revision)
         if (live.state.revision, live.state.digest) != (asked.revision, asked.before):
+            landed = await host.driver.run(host.executions.receipt(asked.execution_id, asked.commit_id))
+            if landed is not None:
+                return await self._adopted(asked, live, asked.fence, is_own=landed.revision == live.state.revision)
             if asked.origin is not None:  # the item was claimed once more, and its execution created under that fence
                 return await self._take_over_and_adopt(asked)
             return await self._adopted(asked, live, asked.fence)

@@ -43,6 +43,7 @@ __all__ = ["RunStarter", "RunSweep"]
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1.0
+_SHORTEST_ROUND_SECONDS = 0.05
 _PAGE = 1_000
 _AT_ONCE = 20
 _AGE = 1_000
@@ -103,6 +104,8 @@ class RunStarter(PeriodicTask):
             part = names[first : first + _AGE]
             nudged = await self._host.driver.run(read(lambda part=part: self._host.store.nudged(part)))
             await _side_by_side(self._pass_on(key, running[key]) for key in nudged)
+        # While many runs are started and nudged, one look is enough for all that came meanwhile.
+        await asyncio.sleep(_SHORTEST_ROUND_SECONDS)
         return _POLL_SECONDS
 
     async def _start(self, execution_id: str, record: EngineRecord, revision: int) -> None:

@@ -36,6 +36,8 @@ class Desk:
         self.room -= 1
         self._on_start(claimed)
 
+    concurrent_starts = 1
+
     def on_room(self, call: Callable[[], None]) -> None:
         """It never has more."""
 
