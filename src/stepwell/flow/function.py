@@ -21,7 +21,7 @@ from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.flow.governance import Governance
 from stepwell.flow.retry import Retry
-from stepwell.model.ids import check_key
+from stepwell.model.ids import Id, check_key
 from stepwell.model.limits import Limits
 from stepwell.model.record import FunctionTrigger
 from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode, from_value, is_plain_type, shown_type, to_value
@@ -118,8 +118,10 @@ _NAMELESS = (*_VARIABLE, inspect.Parameter.POSITIONAL_ONLY)
 class Caller(Protocol):
     """The session that runs a workflow function. Calls of steps and workflows inside the function go through it."""
 
-    def call_step(self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Run a step, or return its recorded output."""
+    def call_step(
+        self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], call_key: str | None = None
+    ) -> Any:
+        """Run a step, or return its recorded output; with a key, that of the execution's first call with it."""
         ...
 
     def call_workflow(self, workflow: Workflow[..., Any], value: Value) -> Any:
@@ -203,6 +205,31 @@ class Step(Generic[P, R]):
         if inside is None:
             return self.function(*arguments, **keywords)
         return cast("R", inside.call_step(self, arguments, dict(keywords)))
+
+    def with_key(self, key: Id) -> Callable[P, R]:
+        """Return the step to be called under a key of your own, such as the id of a payment.
+
+        The same key again in one execution, in any place of its code, gives the result of the first call and runs nothing.
+        Calling it raises ``Conflict`` if the key was used for another step or other arguments. Outside a workflow it runs the
+        function.
+
+        - ``key``: the key, unique to what the call does.
+
+        Raise ``InvalidInput`` for a key that is no text or ``UUID``, and ``LimitExceeded`` for one that is too long.
+
+        Example:
+
+            payment = await charge.with_key(f"charge-{order.id}")(order)
+        """
+        call_key = check_key(f"key:{check_key(key, 'the key of a call')}", "the key of a call")
+
+        def call(*arguments: P.args, **keywords: P.kwargs) -> R:
+            inside = caller.get()
+            if inside is None:
+                return self.function(*arguments, **keywords)
+            return cast("R", inside.call_step(self, arguments, dict(keywords), call_key))
+
+        return call
 
     def encode_call(self, arguments: tuple[Any, ...], keywords: dict[str, Any], limits: Limits = DEFAULT_LIMITS) -> bytes:
         """Return the arguments of a call as canonical bytes for another process."""

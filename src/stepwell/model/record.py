@@ -95,7 +95,7 @@ def overran(identity: Metadata) -> str:
     return f"the run took longer than {seconds:g} s, {limit}"
 
 
-class StepOutput(msgspec.Struct, frozen=True):
+class StepOutput(msgspec.Struct, frozen=True, omit_defaults=True):
     """The output of a step, recorded once. Errors are not outputs: a step that raised has none."""
 
     node_id: str
@@ -104,6 +104,8 @@ class StepOutput(msgspec.Struct, frozen=True):
     output: Value
     executed_at: datetime
     duration_ms: int
+    digest: str | None = None
+    """Of the step's name and arguments, for a call with a key: the same key stands for no other call."""
 
 
 class LoopContext(msgspec.Struct, frozen=True):

@@ -35,6 +35,8 @@ class CallRecord:
         """Positions of calls that were waiting when the session began: what the code did before them is in the state."""
         self._branches: set[str] = set()
         """Paths of branches in which there had been calls then."""
+        self.digests: dict[str, str] = {}
+        """The digests of the calls with keys of the user's own, by the keys of their records."""
         steps, tokens = writer.state.sections["steps"], writer.state.sections["tokens"]
         if steps or tokens:  # a new one has neither
             self._read(steps, tokens)
@@ -79,7 +81,8 @@ class CallRecord:
     ) -> RecordStep:
         """Return the mutation that records a call's outcome."""
         # The output is canonical and in bounds already, so it goes in as it is.
-        step = StepOutput(position, name or key, str(status), Raw(output), ended_at or self._clock.now(), max(took_ms, 0))
+        ended, digest = ended_at or self._clock.now(), self.digests.get(key)
+        step = StepOutput(position, name or key, str(status), Raw(output), ended, max(took_ms, 0), digest)
         self._recorded[position] = key
         return RecordStep(key, Raw(encode_record(step)))
 

@@ -13,6 +13,7 @@ import msgspec
 from stepwell.errors import (
     AlreadyExists,
     CommitUnknown,
+    Conflict,
     ExecutionTimedOut,
     GovernanceViolated,
     StepFailed,
@@ -21,6 +22,7 @@ from stepwell.errors import (
 )
 from stepwell.flow.function import Step, Workflow
 from stepwell.flow.retry import Retry
+from stepwell.model.execution_state import sha256_hex
 from stepwell.model.ids import child_id_of
 from stepwell.model.mutation import IncrementStepCount
 from stepwell.model.record import overran
@@ -61,6 +63,8 @@ class Calls:
         self._services, self._writer, self._record, self._waits = services, writer, record, waits
         self._inbox, self._attempts, self._budget = inbox, attempts, attempts.budget
         self._identity, self._unawaited = writer.identity, unawaited
+        self._keyed: dict[str, asyncio.Lock] = {}
+        """For each key of the user's own, the lock of the call that is under way with it."""
         self._under_way: dict[str, asyncio.Task[Any]] = {}
         """The tasks that make or wait for steps, by the steps' keys."""
         self._cancelled: dict[str, Message] = {}
@@ -92,6 +96,34 @@ class Calls:
                 raise
             finally:
                 self._budget.end()
+
+    async def keyed_step(
+        self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
+        """Return the output of the first call with a key. A repeated call has a record of its own, for its position in the code."""
+        self._unawaited.begun(position)
+        data = step.encode_call(arguments, keywords, self._services.limits)
+        digest = sha256_hex(recode(step.name) + data)
+        with OutsideSequence():
+            async with self._keyed.setdefault(key, asyncio.Lock()):  # of two at the same time the second waits for the first
+                first = self._record.outcome(key)
+                if first is None or first.node_id == position:
+                    self._record.digests[key] = digest
+                    return await self.step(step, position, key, arguments, keywords)
+                if first.digest != digest:
+                    raise Conflict(
+                        f"key {key.removeprefix('key:')!r} stands for another call of {first.node_name!r} in this execution; give "
+                        f"this call of {step.name!r} another key, or the same arguments"
+                    )
+                if first.status == StepStatus.SKIPPED:
+                    text = f"the call with key {key.removeprefix('key:')!r} was cancelled"
+                    raise StepFailed(step.name, "StepCancelled", text, key, "control_flow")
+                output, again = step_output(first, step.name, key), f"again:{position}"
+                if self._record.answer(step.name, position, again) is None:
+                    self._waits.deliver_cancel(position)
+                    record = self._record.put(again, position, StepStatus.COMPLETED, output, 0, step.name)
+                    await self._writer.commit([record])
+                return step.decode(output)
 
     def cancel_steps(self) -> None:
         """Cancel the steps under way that the inbox has requests for; one that has not begun is cancelled when it does."""

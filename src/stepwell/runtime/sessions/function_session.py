@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import Context, Token, copy_context
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -371,8 +371,14 @@ class FunctionSession(Session):
 
     # Called by the workflow's code.
 
-    def call_step(self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def call_step(
+        self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], call_key: str | None = None
+    ) -> Any:
         """Run a step once, or return its recorded output."""
+        if call_key is not None:
+            position, _ = self._next(call_key)
+            keyed = partial(self._calls.keyed_step, step, position, call_key, arguments, keywords)
+            return self._unawaited.add(position, step, keyed()) if self._workflow.is_async else self._blocking(keyed)
         position, key = self._next(step.name)
         if self._workflow.is_async:
             return self._unawaited.add(position, step, self._calls.step(step, position, key, arguments, keywords))
