@@ -18,6 +18,8 @@ from stepwell.flow import (
     choice,
     deferred,
     each,
+    edge,
+    graph,
     loop,
     otherwise,
     scope,
@@ -60,11 +62,21 @@ atoms = st.sampled_from(["true", "false", "trigger.input.a", "trigger.input.b", 
 conditions = st.recursive(atoms, joined, max_leaves=5)
 
 
+def either(first: Node, node: Node, other: Node, word: str) -> Node:
+    """Two ways in a graph, of which a condition decides."""
+    edges = [edge("a", "b", when=word), edge("a", "c", otherwise=True), edge("b", "d"), edge("c", "d")]
+    return graph({"a": first, "b": node, "c": other, "d": call("ok")}, edges=edges)
+
+
 def constants(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     """Nodes with something in them that is the same always."""
     return st.one_of(
         composites(inner),
         st.builds(lambda node, other, word: choice(when(word, node), otherwise(other)), inner, inner, conditions),
+        st.builds(
+            lambda node, other, word, late: choice(when(word, node), when(late, other), mode="all"), inner, inner, *[conditions] * 2
+        ),
+        st.builds(either, inner, inner, inner, conditions),
         st.builds(lambda node, word: loop(node, while_=word, max_iterations=3), inner, conditions),
         st.builds(lambda node, word: loop(node, until=word, max_iterations=3), inner, conditions),
         st.builds(lambda node, count: loop(node, count=count), inner, st.integers(0, 3)),
