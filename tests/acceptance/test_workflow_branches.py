@@ -390,3 +390,27 @@ def test_tasks_that_nobody_waits_for_are_unwound_without_a_word(well: TestWell, 
     well.close()
     gc.collect()
     assert caplog.records == []
+
+
+@step(name="br.slow_to_lose")
+async def slow_to_lose(name: str) -> str:
+    await asyncio.sleep(60 if name == "loser" else 0)
+    return name
+
+
+@workflow(name="br.racing")
+async def racing() -> str:
+    tasks = [asyncio.create_task(slow_to_lose(name)) for name in ("loser", "winner")]
+    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+    return done.pop().result()
+
+
+def test_call_that_the_code_cancels_is_recorded_as_cancelled(well: Any) -> None:
+    run = well.start(racing)
+    assert run.result(20) == "winner"
+    assert {record.status for record in run.steps()} == {"CANCELLED", "COMPLETED"}
+    [loser] = [record for record in run.steps() if record.status == "CANCELLED"]
+    assert (loser.output, loser.error) == (None, None)

@@ -40,6 +40,7 @@ from stepwell.pipeline.operations import Operation
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, CHILD, messages, path_of, take
 from stepwell.runtime.sessions.function_session import COMPENSATION
+from stepwell.runtime.steps.outcome import was_given_up
 from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
 
 __all__ = [
@@ -297,7 +298,7 @@ class RunRetry:
             # Only the call that failed the run: the code has handled the other failures.
             again += [ReopenStep(name) for name in _failed(state, [error.get("step")])]
             # Calls that the code cancelled because of that failure run again, too.
-            again += [ReopenStep(name) for name, step in state.steps.items() if step.status == StepStatus.SKIPPED]
+            again += [ReopenStep(name) for name, step in state.steps.items() if was_given_up(step)]
         child_id = error.get("child_id")
         if child_id is not None:
             again += yield from self._old_news(child_id, state)

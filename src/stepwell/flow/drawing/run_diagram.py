@@ -114,7 +114,7 @@ def _note_wait(call: _Call, event: TraceEvent) -> None:
 
 
 def _note_end(call: _Call, event: TraceEvent) -> None:
-    call.mark = "failed" if event.status == "FAILED" else "skipped" if event.status == "SKIPPED" else "done"
+    call.mark = "failed" if event.status == "FAILED" else "skipped" if event.status in ("SKIPPED", "CANCELLED") else "done"
     call.end = event.at
     if event.at is not None:
         call.start = call.start or event.at - timedelta(milliseconds=event.duration_ms or 0)

@@ -37,7 +37,7 @@ from stepwell.runtime.sessions.unawaited_calls import UnawaitedCalls
 from stepwell.runtime.sessions.waits import Waits
 from stepwell.runtime.start import check_child_depth
 from stepwell.runtime.steps.attempt import AttemptResult, Attempts
-from stepwell.runtime.steps.outcome import child_result, child_status, error_names, error_value, step_output
+from stepwell.runtime.steps.outcome import child_result, child_status, error_names, error_value, step_output, was_given_up
 from stepwell.runtime.unwinding import Abandoned
 
 __all__ = ["Calls"]
@@ -78,7 +78,7 @@ class Calls:
         with OutsideSequence():
             recorded = self._record.answer(step.name, position, key)
             if recorded is not None:
-                if recorded.status == StepStatus.SKIPPED:
+                if was_given_up(recorded):
                     await self._waits.stay()
                 return step.decode(step_output(recorded, step.name, key))
             self._waits.deliver_cancel(position)
@@ -115,7 +115,7 @@ class Calls:
                         f"key {key.removeprefix('key:')!r} stands for another call of {first.node_name!r} in this execution; give "
                         f"this call of {step.name!r} another key, or the same arguments"
                     )
-                if first.status == StepStatus.SKIPPED:
+                if was_given_up(first):
                     text = f"the call with key {key.removeprefix('key:')!r} was cancelled"
                     raise StepFailed(step.name, "StepCancelled", text, key, "control_flow")
                 output, again = step_output(first, step.name, key), f"again:{position}"
@@ -259,7 +259,7 @@ class Calls:
         In the next run the failure is there at once, and this call must not begin before it is cancelled again.
         """
         if self._is_going_on() and key not in self._cancelled:
-            record = self._record.put(key, position, StepStatus.SKIPPED, b"null", 0, name)
+            record = self._record.put(key, position, StepStatus.CANCELLED, b"null", 0, name)
             self._writer.buffer(*self._record.token_drop(key), record)
 
     def _is_going_on(self) -> bool:
@@ -285,7 +285,7 @@ class Calls:
         record = self._record
         recorded = record.answer("sleep", position, key)
         if recorded is not None:
-            if recorded.status == StepStatus.SKIPPED:
+            if was_given_up(recorded):
                 await self._waits.stay()
             return
         self._waits.deliver_cancel(position)
@@ -315,7 +315,7 @@ class Calls:
             output = {"timed_out": True} if message is None else {"value": message.value}
             batch = [*record.token_drop(key), record.put(key, position, StepStatus.COMPLETED, recode(output), 0, label)]
             await self._writer.commit([*batch, *self._inbox.taking(message)])
-        elif recorded.status == StepStatus.SKIPPED:
+        elif was_given_up(recorded):
             return await self._waits.stay()
         else:
             output = recorded.output

@@ -12,7 +12,7 @@ from stepwell.model.status import StepStatus
 from stepwell.model.value import recode
 from stepwell.runtime.steps.user_traceback import user_traceback
 
-__all__ = ["Told", "child_result", "child_status", "error_names", "error_value", "step_output"]
+__all__ = ["Told", "child_result", "child_status", "error_names", "error_value", "step_output", "was_given_up"]
 
 
 def step_output(step: StepOutput, name: str, key: str) -> bytes:
@@ -24,6 +24,11 @@ def step_output(step: StepOutput, name: str, key: str) -> bytes:
             raise GovernanceViolated(error["message"].removesuffix(f" [{GovernanceViolated.code}]"), key=key)
         raise StepFailed(name, error["kind"], error["message"], key, error.get("class", ""))
     return recode(step.output)
+
+
+def was_given_up(step: StepOutput) -> bool:
+    """Return whether the workflow's own code cancelled this call, as a task group does with the others when one fails."""
+    return step.status == StepStatus.CANCELLED and step.output is None
 
 
 def child_status(news: Any) -> StepStatus:
