@@ -8,6 +8,7 @@ import json
 import re
 import socket
 import time
+import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -46,8 +47,8 @@ JSON = {"Content-Type": "application/json"}
     ("body", "headers", "status"),
     [
         (b"x" * 5_000, JSON, 413),
-        (gzip.compress(b"0" * 10_000_000), {**JSON, "Content-Encoding": "gzip"}, 413),
-        (zlib.compress(b"0" * 10_000_000), {**JSON, "Content-Encoding": "deflate"}, 413),
+        (gzip.compress(b"0" * 1_000_000), {**JSON, "Content-Encoding": "gzip"}, 413),
+        (zlib.compress(b"0" * 1_000_000), {**JSON, "Content-Encoding": "deflate"}, 413),
         (gzip.compress(b'{"workflow": "greet"}')[:-4], {**JSON, "Content-Encoding": "gzip"}, 400),
         (b"no gzip", {**JSON, "Content-Encoding": "gzip"}, 400),
         (b"{}", {**JSON, "Content-Encoding": "br"}, 415),
@@ -73,6 +74,21 @@ async def test_a_body_that_cannot_be_accepted_is_refused(body: bytes, headers: d
         assert reply.status_code == status, reply.text
         assert reply.headers["content-type"] == "application/problem+json"
         assert await api.well.executions.list() == []
+
+
+@async_test
+async def test_a_gzip_bomb_is_not_inflated_beyond_the_limit():
+    bomb = gzip.compress(b"0" * 100_000_000)
+    async with served(worker=False, limits=HttpLimits(body_bytes=200_000)) as api, api.client() as client:
+        assert len(bomb) < 200_000
+        await client.get(RUNS)
+        tracemalloc.start()
+        try:
+            reply = await client.post(RUNS, content=bomb, headers={**JSON, "Content-Encoding": "gzip"})
+            assert reply.status_code == 413
+            assert tracemalloc.get_traced_memory()[1] < 10_000_000
+        finally:
+            tracemalloc.stop()
 
 
 @async_test

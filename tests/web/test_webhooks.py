@@ -8,12 +8,14 @@ import json
 from base64 import b64decode, b64encode
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.web.servers import approve, async_test, fail, greet, served
 
 from stepwell import AsyncStepwell, FakeClock, InvalidInput, NotFound, Stepwell
 from stepwell.model.webhook import RETRY_SECONDS, payload_of, signature_of
+from stepwell.pipeline.operations import Write
 from stepwell.runtime.webhook_sender import post
 
 __all__ = ["approve", "fail", "greet"]
@@ -103,6 +105,29 @@ async def test_a_delivery_is_claimed_once_and_tried_again_for_three_days():
         assert await well.webhooks.deliveries() == []
         with pytest.raises(NotFound):
             await well.webhooks.replay(given_up.delivery_id)
+
+
+def finished(operation: Any, answer: object) -> object:
+    """Drive an operation that only reads from here to its end; return its result."""
+    try:
+        while True:
+            answer = operation.send(answer).query()
+    except StopIteration as end:
+        return end.value
+
+
+@async_test
+async def test_of_two_workers_that_read_the_same_delivery_one_claims_it():
+    async with AsyncStepwell("memory://", worker=False) as well:
+        await well.webhooks.put("shop", URL)
+        await end(well, "a")
+        do = well._parts.webhooks
+        late = do.claim_due(10)
+        effect = late.send(None)
+        while not isinstance(effect, Write):
+            effect = late.send(effect.query())
+        assert len(await well._driver.run(do.claim_due(10))) == 1  # between the read of the late one and its write
+        assert finished(late, well._parts.store.write([effect.unit])[0]) == []
 
 
 @async_test
