@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from stepwell.app.blocking import Stepwell
 
 __all__ = [
+    "ENGINE",
     "ID",
     "INPUT",
     "MOMENT",
@@ -101,6 +102,14 @@ MOMENT, SPAN, VALUE = MomentType(), SpanType(), ValueType()
 INPUT = click.option("--input", "-i", "value", type=VALUE, default=UNSET, metavar="JSON|@FILE|-", help="The input. Default: none.")
 ID = click.option("--id", "execution_id", metavar="ID", help="The run's id; an existing id continues that run.")
 WORKSPACE = click.option("--workspace", "-w", default=DEFAULT_WORKSPACE, show_default=True, help="The workspace of the run.")
+
+ENGINE = click.option(
+    "--engine",
+    type=click.Choice(["local", "temporal"]),
+    default="local",
+    show_default=True,
+    help="What runs it: workers of Stepwell's own, or Temporal.",
+)
 
 
 @dataclass

@@ -251,8 +251,8 @@ class AsyncStepwell:
             receipt = await run.result(timeout="5m")
         """
         workspace, execution_id = id_text(workspace), id_text(execution_id)
-        found = await self._driver.run(self._parts.definitions.startable(workflow))
         engine = check_engine(engine)
+        found = await self._driver.run(self._parts.definitions.startable(workflow))
         run = self._run_of(new_id() if execution_id is None else execution_id, found)
         given = input_of(found, value, trigger)
         starting = Starting(self._parts.executions, self._parts.clock, new_id)

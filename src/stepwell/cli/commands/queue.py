@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import ID, INPUT, MOMENT, SPAN, WORKSPACE, limits_of, settings
+from stepwell.cli.options import ENGINE, ID, INPUT, MOMENT, SPAN, WORKSPACE, limits_of, settings
 from stepwell.cli.output import printable
 from stepwell.cli.report import report, report_fields, report_rows
 from stepwell.cli.workflow_loader import find_workflow, known_workflow
@@ -47,6 +47,7 @@ _WORKERS = {"WORKER": "name", "ENGINE": "engine", "WORKFLOWS": "workflows", "QUE
 @INPUT
 @ID
 @WORKSPACE
+@ENGINE
 @click.option("--queue", default=DEFAULT_QUEUE, show_default=True, help="The queue of the item.")
 @click.option("--priority", "-p", type=int, default=0, show_default=True, help="Items with a higher priority start first.")
 @click.option("--key", help="Idempotency key: the same key returns the same item.")

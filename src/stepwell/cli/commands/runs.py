@@ -16,7 +16,7 @@ import msgspec
 
 from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import command
-from stepwell.cli.options import ID, INPUT, SPAN, VALUE, WORKSPACE, settings
+from stepwell.cli.options import ENGINE, ID, INPUT, SPAN, VALUE, WORKSPACE, settings
 from stepwell.cli.output import Screen, printable
 from stepwell.cli.report import report, report_rows
 from stepwell.cli.run_view import Ticker, follow
@@ -81,7 +81,8 @@ def run(target: str, value: Any, execution_id: str | None, workspace: str, timeo
 @INPUT
 @ID
 @WORKSPACE
-def start(target: str, value: Any, execution_id: str | None, workspace: str) -> None:
+@ENGINE
+def start(target: str, value: Any, execution_id: str | None, workspace: str, engine: str) -> None:
     """Start a run for a worker, and print its id.
 
     FILE and NAME are those of `stepwell run`. This process runs nothing: `stepwell worker` does, on any machine.
@@ -92,7 +93,7 @@ def start(target: str, value: Any, execution_id: str | None, workspace: str) -> 
     if choose_url(given.url)[0].startswith("memory:"):
         raise InvalidInput("what is in memory ends with this command; start it in a store that a worker can open, with --url")
     with given.open(creates=True) as well:
-        begun = _begin(well, target, workflow, value, workspace, execution_id)
+        begun = _begin(well, target, workflow, value, workspace, execution_id, engine)
         status = begun.status()
     if given.is_json:
         given.screen.json({"execution_id": begun.execution_id, "status": str(status)})
@@ -117,7 +118,15 @@ def watch(execution_id: str, timeout: float | None) -> None:
             sys.exit(ExitCode.INTERRUPTED)
 
 
-def _begin(well: Stepwell, target: str, workflow: Startable, value: Any, workspace: str, execution_id: str | None) -> Run:
+def _begin(
+    well: Stepwell,
+    target: str,
+    workflow: Startable,
+    value: Any,
+    workspace: str,
+    execution_id: str | None,
+    engine: str | None = None,
+) -> Run:
     """Start a run; an existing run continues without an input."""
     settings().shows_failures = True
     if execution_id is not None and value is msgspec.UNSET:
@@ -125,7 +134,8 @@ def _begin(well: Stepwell, target: str, workflow: Startable, value: Any, workspa
             known = well.run(execution_id)
             known.status()
             return known
-    return well.start(known_workflow(well, target, workflow), value, workspace=workspace, execution_id=execution_id)
+    known_one = known_workflow(well, target, workflow)
+    return well.start(known_one, value, workspace=workspace, execution_id=execution_id, engine=engine)
 
 
 def _follow_to_end(well: Stepwell, run: Run, screen: Screen, timeout: float | None, *, is_told: bool) -> None:
