@@ -14,7 +14,7 @@ from tests.support.temporal_server import TemporalServer
 from tests.temporal.processes import WorkerProcess
 from tests.temporal.program import ITEM, effect
 
-from stepwell import ItemStatus, Stepwell, TemporalWorker
+from stepwell import ItemStatus, Stepwell, TemporalWorker, workspace_queue
 
 __all__ = ["effect"]
 
@@ -85,6 +85,17 @@ def test_capacity_of_a_tier_holds_on_temporal(url: str, server: TemporalServer) 
         while not all(each.status is ItemStatus.COMPLETED for each in well.queue.list(workspace="acme")):
             most = max([most, *(lane.running for lane in well.queue.stats(workspace="acme"))])
         assert most <= 1
+
+
+def test_workspace_with_its_own_queue_is_served_by_its_own_workers(url: str, server: TemporalServer) -> None:
+    with Stepwell(url, worker=False) as well, TemporalWorker(url, address=server.address, grace_seconds=1):
+        well.workspaces.put("acme", tier="scale")
+        item = well.enqueue(ITEM, "own", workspace="acme", queue=workspace_queue("acme"), engine="temporal")
+        other = well.enqueue(ITEM, "shared", workspace="acme", engine="temporal")
+        assert other.result(timeout=30) == "shared"
+        assert item.execution_id not in {each.execution_id for each in well.executions.list(status="COMPLETED")}
+        with TemporalWorker(url, address=server.address, grace_seconds=1, workspaces=["acme"]):
+            assert item.result(timeout=30) == "own"
 
 
 def test_worker_of_stepwells_own_leaves_items_for_temporal_alone(url: str, server: TemporalServer) -> None:

@@ -40,6 +40,11 @@ def test_each_life_of_an_execution_has_its_own_workflow_id() -> None:
     assert (engine_id("order-7"), engine_id("order-7", 12)) == ("execution-order-7", "execution-order-7~12")
 
 
+def test_no_execution_has_the_workflow_id_of_anothers_later_life() -> None:
+    assert engine_id("order-7~12") != engine_id("order-7", 12)
+    assert len({engine_id(each) for each in ("a~1", "a%7E1", "a%257E1")}) == 3
+
+
 def test_fairness_keys_fit_into_temporals_64_bytes() -> None:
     assert fairness_key("acme") == "acme"
     long = [fairness_key("ü" * 40 + each) for each in "ab"]

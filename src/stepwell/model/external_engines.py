@@ -67,13 +67,18 @@ def first_record(identity: Metadata) -> EngineRecord:
     return EngineRecord(identity.workspace_id, identity.workflow_id, engine_id(identity.execution_id), WORKFLOWS_QUEUE)
 
 
+_MARKS = str.maketrans({"%": "%25", "~": "%7E"})
+"""A ``~`` ends the id: an execution may have a name that is another's id and life."""
+
+
 def engine_id(execution_id: str, life: int = 0) -> str:
     """Return what an engine calls an execution; after a retry another name, since engines use a name once.
 
     Args:
         life: the revision of the commit that retries it; 0 for the first life.
     """
-    return f"execution-{execution_id}~{life}" if life else f"execution-{execution_id}"
+    name = f"execution-{execution_id.translate(_MARKS)}"
+    return f"{name}~{life}" if life else name
 
 
 def records_path(engine: str) -> str:

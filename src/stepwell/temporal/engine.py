@@ -110,7 +110,7 @@ class TemporalEngine:
         status, _ = await self._connection.status(record.engine_id)
         if status is WorkflowExecutionStatus.RUNNING:
             return record
-        again = msgspec.structs.replace(record, engine_id=f"{record.engine_id}~{claimed.fence}")
+        again = msgspec.structs.replace(record, engine_id=f"{record.engine_id}~claim-{claimed.fence}")
         if not await self._connection.start(given, again):
             raise NotNow(f"the workflow of queue item {claimed.item_id!r} is about to end")
         return again
