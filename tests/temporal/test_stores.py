@@ -1,0 +1,42 @@
+"""Runs on Temporal whose state is in a store that many machines share."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.queue_urls import SHARED_STORES
+from tests.support.store_urls import url_of
+from tests.support.temporal_server import TemporalServer
+from tests.temporal.program import effect
+
+from stepwell import Stepwell, TemporalWorker, workflow
+from stepwell.flow import call, define, parallel, signal, subworkflow
+
+__all__ = ["effect"]
+
+CHILD = define("stored_child", call("effect", {"name": "child"}, name="e"), output="{{ steps.e.output }}")
+PARENT = define(
+    "stored",
+    parallel(a=call("effect", {"name": "a"}), b=subworkflow("stored_child", name="child")),
+    signal("go", name="go"),
+    output=["{{ steps.child.output }}", "{{ steps.go.output }}"],
+)
+
+
+@workflow
+async def stored_function(name: str) -> str:
+    return await effect(name)
+
+
+@pytest.mark.parametrize("store", SHARED_STORES)
+def test_runs_items_signals_and_children_end_on_temporal(
+    store: str, request: pytest.FixtureRequest, temporal_server: TemporalServer
+) -> None:
+    url = url_of(store, request)
+    with Stepwell(url, worker=False) as well, TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
+        well.definitions.put(CHILD)
+        run = well.start(PARENT, engine="temporal")
+        items = [well.enqueue(stored_function, f"f{n}", engine="temporal") for n in range(3)]
+        run.signal("go", "went")
+        assert run.result(timeout=60) == ["child", "went"]
+        assert [item.result(timeout=60) for item in items] == ["f0", "f1", "f2"]
+        assert all(well.verify(each.execution_id).ok for each in (run, *items))
