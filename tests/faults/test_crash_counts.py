@@ -11,7 +11,7 @@ import pytest
 
 from stepwell import ExecutionFailed, Status, Stepwell, step, workflow
 from stepwell.errors import StoreUnavailable
-from stepwell.flow import call, define
+from stepwell.flow import call, define, subworkflow
 from stepwell.model.commit import Claim, Commit, Outcome
 from stepwell.testing.store_access import store_under
 
@@ -118,6 +118,18 @@ def test_run_that_is_not_suspected_writes_no_marks(url: str, way: Any) -> None:
         run.result(WAIT)
         for each in well.executions.list():
             assert [change for change in changes(well, each.execution_id) if change["type"] == "set_metadata"] == []
+
+
+@WAYS
+def test_child_that_is_started_here_writes_no_marks(url: str, way: Any) -> None:
+    child = way.name
+    with Stepwell(url) as well:
+        if way is declared:
+            well.definitions.put(way)
+        run = well.start(define("crashes-parent", subworkflow(child, {})))
+        run.result(WAIT)
+        [made] = [each for each in well.executions.list() if each.workflow_id == child]
+        assert [each for each in changes(well, made.execution_id) if each["type"] == "set_metadata"] == []
 
 
 def test_store_outages_while_a_step_is_under_way_do_not_count(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,9 +136,12 @@ class Session(ABC):
         """Suspect the execution if its last session did not give it back; return why it is to be given up, if it is.
 
         Args:
-            claims: how often it was claimed since its last commit.
+            claims: how often it was claimed since its last commit; 0 for a child that was started here under a lease, and so has
+                had no session yet.
             is_forgiven: whether this worker ran the last session, and has survived it.
         """
+        if not claims:
+            return None
         state = self._writer.state
         # A child that its parent's worker created under a lease is RUNNING, too, and has no claims.
         is_running = claims > 0 and state.sections["status"][ONLY] == _RUNNING
