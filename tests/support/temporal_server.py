@@ -52,7 +52,8 @@ class TemporalServer:
 
     def start(self) -> TemporalServer:
         """Start the server, and wait until it answers."""
-        self._keeper = subprocess.Popen([sys.executable, "-I", "-S", "-c", _KEEPER], stdin=subprocess.PIPE)
+        # In a session of its own: a signal to the whole group of the tests must leave it to end the server.
+        self._keeper = subprocess.Popen([sys.executable, "-I", "-S", "-c", _KEEPER], stdin=subprocess.PIPE, start_new_session=True)
         self.launch()
         return self
 
