@@ -347,7 +347,7 @@ def test_run_that_cannot_be_resumed_without_its_store_is_handed_back(
     else:
         with Stepwell(f"sqlite:///{tmp_path}/well.db?synchronous=NORMAL", worker=False) as other:
             trouble.be_away(3)
-            run = well.run(other.start(waiting, execution_id="w").execution_id)
-            run.signal("go", "on")
+            other.start(waiting, execution_id="w").signal("go", "on")
+        run = well.run("w")
     assert run.result(WAIT) == "on"
     assert well.verify("w").ok
