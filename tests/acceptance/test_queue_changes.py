@@ -124,7 +124,7 @@ def test_a_bad_change_beside_a_good_one_writes_nothing(
         (queue, {"rate_per_second": 7}, [{"concurrency": 1}, {"concurrency": 2}]),
     ],
 )
-def test_who_is_outrun_again_and_again_is_told_so_at_last(
+def test_change_that_always_comes_late_is_refused_at_last(
     well: Any, change: Callable[..., Operation[Any]], late: dict[str, Any], others: list[dict[str, Any]]
 ):
     turns = itertools.cycle(others)

@@ -1,4 +1,4 @@
-"""Compares every index of a Redis queue with what its items say: the rules of ``parts/items.lua``, written a second time."""
+"""Compares every index of a Redis queue with what its items say: the rules of ``includes/items.lua``, written a second time."""
 
 from __future__ import annotations
 

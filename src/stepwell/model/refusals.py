@@ -10,7 +10,9 @@ from stepwell.model.queue_item import PutQueue, PutTier, PutWorkspace, QueueSett
 
 __all__ = [
     "asked_otherwise",
+    "changed_since_read",
     "claim_lost",
+    "conflict_if_changed",
     "guard_lost",
     "id_taken",
     "item_alive",
@@ -22,8 +24,6 @@ __all__ = [
     "no_execution",
     "no_item",
     "no_revision",
-    "outrun",
-    "put_outrun",
     "singleton_alive",
 ]
 
@@ -106,12 +106,14 @@ def singleton_alive(name: str) -> Conflict:
     return Conflict(f"another item of singleton {name!r} has not ended; wait for it, or cancel it")
 
 
-def outrun(unit: PutTier | PutWorkspace | PutQueue, present: Tier | Workspace | QueueSettings | None) -> Conflict | None:
+def conflict_if_changed(
+    unit: PutTier | PutWorkspace | PutQueue, present: Tier | Workspace | QueueSettings | None
+) -> Conflict | None:
     """Return the refusal of a change that is not based on the stored value; None if it may be written."""
-    return None if unit.based_on is msgspec.UNSET or unit.based_on == present else put_outrun(unit)
+    return None if unit.based_on is msgspec.UNSET or unit.based_on == present else changed_since_read(unit)
 
 
-def put_outrun(unit: PutTier | PutWorkspace | PutQueue) -> Conflict:
+def changed_since_read(unit: PutTier | PutWorkspace | PutQueue) -> Conflict:
     """Return the refusal of a change to a tier, workspace or queue that was changed meanwhile."""
     match unit:
         case PutTier():

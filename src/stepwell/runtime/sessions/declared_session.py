@@ -47,7 +47,7 @@ _LONGEST_SLEEP = 1.0
 """Times are looked at again after so long, since the clock may be moved from outside."""
 _LOOK_AGAIN_SECONDS = 5.0
 _LOOK_AGAIN_AT_MOST = 300.0
-_MOST_OUTRUN = 20
+_MOST_REMADE = 20
 """A transaction may come first now and then. A session that always loses the race has met a loop, and then follows blindly."""
 _OFTEN = 10
 """How long a run rests that needs a step which this worker does not know: longer each time, until it is the longest."""
@@ -63,7 +63,7 @@ class DeclaredSession(Session):
         self._plan = services.workflows.plan(workflow)
         self._turns = KernelTurns(self._plan, writer.state, services.limits)
         self._wakeup = asyncio.Event()
-        self._outrun = 0
+        self._remade = 0
         """How many turns in a row were made again, since a commit from outside came first."""
         self._effects = KernelEffects(services, self._identity, writer, self._attempts, self._add_event)
 
@@ -157,10 +157,10 @@ class DeclaredSession(Session):
         if turn is None:
             return
         try:
-            await self._commit(turn, follows=revision if self._outrun < _MOST_OUTRUN else None)
+            await self._commit(turn, follows=revision if self._remade < _MOST_REMADE else None)
         except StateMoved:
             # What was read for this turn is old: it is made again from the newest state, with the same answers and messages.
-            self._outrun += 1
+            self._remade += 1
             self._turns.rebuild(self._writer.state, self._inbox.waiting, self._resuming())
             return
         except StepwellError as error:
@@ -168,7 +168,7 @@ class DeclaredSession(Session):
             if not self._turns.refused(refusal_of(error), self._writer.state):
                 raise
             return
-        self._outrun = 0
+        self._remade = 0
         if turn.end is not None and turn.end.status is Status.FAILED:
             failure, error = self._effects.last_failure, turn.end.result["error"]
             is_same = failure is not None and type(failure).__name__ == error["kind"]

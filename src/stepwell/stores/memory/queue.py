@@ -62,7 +62,7 @@ from stepwell.model.queue_lifecycle import (
     returned,
     unknown_workspace,
 )
-from stepwell.model.refusals import no_item, outrun
+from stepwell.model.refusals import conflict_if_changed, no_item
 from stepwell.stores.memory.undo import UndoLog
 
 __all__ = [
@@ -435,7 +435,7 @@ class MemoryQueue:
         return kept is not None and (item.finished_ms or 0) <= now_ms - round(kept * 1000)
 
     def _put_tier(self, unit: PutTier, undo: UndoLog) -> Outcome:
-        refusal = outrun(unit, self._tiers.get(unit.tier.name))
+        refusal = conflict_if_changed(unit, self._tiers.get(unit.tier.name))
         if refusal is not None:
             return refusal
         undo.put(self._tiers, unit.tier.name, unit.tier)
@@ -453,7 +453,7 @@ class MemoryQueue:
         if wanted.tier not in self._tiers:
             return NotFound(f"there is no tier {wanted.tier!r}; there are {', '.join(sorted(self._tiers))}")
         before = self._tenants.get(wanted.workspace_id)
-        refusal = outrun(unit, before and before.workspace)
+        refusal = conflict_if_changed(unit, before and before.workspace)
         if refusal is not None:
             return refusal
         created_ms = self._clock.now_ms() if before is None else before.workspace.created_ms
@@ -464,7 +464,7 @@ class MemoryQueue:
 
     def _put_queue(self, unit: PutQueue, undo: UndoLog) -> Outcome:
         before = self._queues.get(unit.settings.name)
-        refusal = outrun(unit, before and before.settings)
+        refusal = conflict_if_changed(unit, before and before.settings)
         if refusal is not None:
             return refusal
         rate_ms = changed_rate_ms(unit.settings.rate_per_second, before.rate_ms, self._clock.now_ms()) if before else 0.0

@@ -11,7 +11,7 @@ from stepwell.errors import NotFound, StepwellError
 from stepwell.model.commit import Outcome, Written
 from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, Enqueued, NewItem, PutQueue, PutTier, PutWorkspace, RecoverItems
 from stepwell.model.queue_lifecycle import EXPIRED, full, is_plain, unknown_workspace
-from stepwell.model.refusals import asked_otherwise, put_outrun
+from stepwell.model.refusals import asked_otherwise, changed_since_read
 from stepwell.stores.postgres.connection import StatementCall
 from stepwell.stores.postgres.statements import Row, blobs, integers, texts
 
@@ -51,7 +51,7 @@ def write_direct(run: Run, unit: Direct, ahead_ms: int, channel: str) -> Outcome
             numbers = _text(tier.rate_per_second), tier.queue_depth, tier.state_bytes, _text(tier.retention_seconds)
             limits = tier.concurrency, _text(tier.weight), *numbers
             is_put = run("put_tier", tier.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
-            return Written() if is_put else put_outrun(unit)
+            return Written() if is_put else changed_since_read(unit)
         case PutWorkspace():
             wanted = unit.workspace
             settings = wanted.tier, wanted.is_paused, ahead_ms, channel, _based_on(unit.based_on)
@@ -59,14 +59,14 @@ def write_direct(run: Run, unit: Direct, ahead_ms: int, channel: str) -> Outcome
                 return Written()
             names = [row[0] for row in run("tiers")]
             if wanted.tier in names:
-                return put_outrun(unit)
+                return changed_since_read(unit)
             return NotFound(f"there is no tier {wanted.tier!r}; there are {', '.join(names)}")
         case PutQueue():
             queue = unit.settings
             rate = _text(queue.rate_per_second)
             limits = queue.is_paused, queue.concurrency, rate
             is_put = run("put_queue", queue.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
-            return Written() if is_put else put_outrun(unit)
+            return Written() if is_put else changed_since_read(unit)
 
 
 def _based_on(row: msgspec.Struct | msgspec.UnsetType | None) -> str | None:

@@ -7,7 +7,7 @@ Sorted sets list every execution, scope and lock: no KEYS or SCAN is needed.
     prefix:scope:PATH:rows|keys|revisions|ends|tombs
     prefix:lock:NAME
     prefix:store|executions|scopes|ends|tombs|held|locks|fence|stop|due:WORKFLOW
-    prefix:queue:...    see ``parts/items.lua``
+    prefix:queue:...    see ``includes/items.lua``
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ExecutionKeys(NamedTuple):
 
 
 class ScopeKeys(NamedTuple):
-    """A scope; see ``parts/rows.lua``."""
+    """A scope; see ``includes/scoped_state.lua``."""
 
     rows: bytes
     keys: bytes
@@ -71,13 +71,13 @@ class Keys:
         self.fence = self._central("fence")
         """The last fence of any lock."""
         self.stop = self._central("stop")
-        """The group of units that was stopped last; see ``parts/order.lua``."""
+        """The group of units that was stopped last; see ``includes/group_order.lua``."""
         self.probe = self._central("probe")
         """A key on which opening a store tries the commands."""
         self.due = self._central("due")
         """The start of a sorted set for each workflow: its executions by when a worker should look at them."""
         self.queue = self._central("queue")
-        """The start of all keys of the queue; see ``parts/items.lua``."""
+        """The start of all keys of the queue; see ``includes/items.lua``."""
         self.lock_channel = self._central("lock")
         self.state_channel = self._central("state")
         self.due_channel = self._central("woken")
@@ -100,12 +100,12 @@ class Keys:
 
 
 def age_place(created_ms: int, execution_id: str) -> bytes:
-    """Return the end of an execution's place in the index, as ``parts/places.lua`` builds it: age in a fixed width, and id."""
+    """Return an execution's place by age, as ``includes/execution_index.lua`` builds it: the age in a fixed width, and the id."""
     return b"%016d" % (created_ms + 10**15) + execution_id.encode()
 
 
 def workspace_place(workspace_id: str) -> bytes:
-    """Return the start of a place by workspace, as ``parts/places.lua`` and ``parts/rows.lua`` build it."""
+    """Return the start of a place by workspace, as ``includes/execution_index.lua`` and ``includes/scoped_state.lua`` build it."""
     encoded = workspace_id.encode()
     return b"w/%d:" % len(encoded) + encoded
 

@@ -28,12 +28,12 @@ from stepwell.model.queue_item import (
 from stepwell.model.queue_lifecycle import EXPIRED, full, no_slot, storable, unknown_workspace
 from stepwell.model.refusals import (
     asked_otherwise,
+    changed_since_read,
     claim_lost,
     item_alive,
     item_driven,
     item_dropped,
     no_item,
-    put_outrun,
     singleton_alive,
 )
 from stepwell.stores.redis.keys import Keys
@@ -126,8 +126,8 @@ def queue_refusal(word: object, rest: Sequence[Any], unit: Any) -> StepwellError
             return item_alive(_named(unit).item_id, rest[0].decode())
         case b"single":
             return singleton_alive(rest[0].decode())
-        case b"outrun":
-            return put_outrun(unit)
+        case b"changed":
+            return changed_since_read(unit)
         case b"tier":
             names = ", ".join(sorted(name.decode() for name in rest))
             return NotFound(f"there is no tier {unit.workspace.tier!r}; there are {names}")
@@ -201,7 +201,7 @@ class QueueCalls:
 
 
 def _based_on(row: T | msgspec.UnsetType | None, pack_row: Callable[[T], bytes]) -> bytes:
-    """Return the row that a change is based on, as ``parts/outrun.lua`` takes it."""
+    """Return the row that a change is based on, as ``includes/unchanged_row.lua`` takes it."""
     if isinstance(row, msgspec.UnsetType):
         return b"*"
     return b"" if row is None else pack_row(row)

@@ -201,12 +201,12 @@ _DAMAGED_QUEUE_ROW = (ValueError, KeyError, msgspec.MsgspecError)
 
 
 def encoded(name: str) -> str:
-    """Return a name encoded as a part of a key, like ``parts/due.lua`` does."""
+    """Return a name encoded as a part of a key, like ``includes/due.lua`` does."""
     return quote(name, safe="")
 
 
 def request(new: NewItem) -> tuple[object, ...]:
-    """Return a request as ``parts/admission.lua`` takes it."""
+    """Return a request as ``includes/admission.lua`` takes it."""
     return (
         *(new.item_id, new.workspace_id, new.workflow_id, new.version, new.execution_id, text(new.input), new.queue, new.priority),
         *(new.delay_ms, new.body_digest, new.max_attempts, new.run_at_ms, new.key, new.singleton, new.debounce),
@@ -220,12 +220,12 @@ def text(data: bytes) -> msgspec.Raw:
 
 
 def pack_mark(mark: ItemMark, error: str | None) -> tuple[object, ...]:
-    """Return a mark as ``parts/marks.lua`` takes it."""
+    """Return a mark as ``includes/item_marks.lua`` takes it."""
     return mark.item_id, mark.status, mark.fence, error
 
 
 def pack_tier(tier: Tier) -> bytes:
-    """Return a tier's limits as ``parts/tiers.lua`` takes them."""
+    """Return a tier's limits as ``includes/tiers.lua`` takes them."""
     numbers = (tier.queue_depth, tier.state_bytes, tier.retention_seconds)
     return pack((tier.concurrency, float(tier.weight), tier.rate_per_second, *numbers))
 
@@ -249,7 +249,7 @@ def read_workspaces(flat: Sequence[bytes]) -> list[Workspace]:
 
 
 def pack_queue(settings: QueueSettings) -> bytes:
-    """Return the row of a named queue, as ``parts/fairness.lua`` takes it."""
+    """Return the row of a named queue, as ``includes/fairness.lua`` takes it."""
     return pack((settings.is_paused, settings.concurrency, settings.rate_per_second))
 
 

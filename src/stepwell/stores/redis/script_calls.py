@@ -171,7 +171,7 @@ class ScriptCall:
         """Whether the refusal builds on units before it in the group."""
 
     def command(self, group: str = "", stop: bytes = b"") -> Command:
-        """Return the command to send; with the name of its group if a unit before it may stop it (see ``parts/order.lua``)."""
+        """Return the command to send; with the name of its group if an earlier unit may stop it (``includes/group_order.lua``)."""
         keys = (*self.keys, stop) if group else self.keys
         return ("EVALSHA", SCRIPTS[self.script].sha, len(keys), *keys, *self.arguments, group)
 

@@ -1,4 +1,4 @@
-"""Read the ``.lua`` files: one script for each verb, assembled from the parts that it includes."""
+"""Read the ``.lua`` files: one script for each verb, assembled from the files that it includes."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class LuaScript(msgspec.Struct, frozen=True):
 def _read() -> Mapping[str, LuaScript]:
     folder = resources.files("stepwell.stores.redis").joinpath("scripts")
     own = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir() if entry.name.endswith(".lua")}
-    parts = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.joinpath("parts").iterdir()}
+    included = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.joinpath("includes").iterdir()}
     scripts: dict[str, LuaScript] = {}
     for file in sorted(own):
-        text, name = _assemble(own[file], parts, set()), file.removesuffix(".lua")
+        text, name = _assemble(own[file], included, set()), file.removesuffix(".lua")
         scripts[name] = LuaScript(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
     return scripts
 
 
 def _assemble(text: str, files: Mapping[str, str], included: set[str]) -> str:
-    """Return a script with the parts that it includes, and the parts that those include, each once."""
+    """Return a script with the files that it includes, and those that these include, each once."""
 
     def included_text(match: re.Match[str]) -> str:
         name = match[1]

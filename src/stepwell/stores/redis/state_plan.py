@@ -40,7 +40,7 @@ class ScopeWrite:
         self.rows: dict[str, StoredEntry] = {}
 
     def packed(self, now_ms: int) -> dict[str, object]:
-        """Return the scope as ``parts/rows.lua`` takes it."""
+        """Return the scope as ``includes/scoped_state.lua`` takes it."""
         scope: dict[str, object] = {
             "path": self.path,
             "keys": [text(key) for key in self.keys],

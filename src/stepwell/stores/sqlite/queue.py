@@ -50,7 +50,7 @@ from stepwell.model.queue_lifecycle import (
     run_at,
     unknown_workspace,
 )
-from stepwell.model.refusals import asked_otherwise, no_item, outrun
+from stepwell.model.refusals import asked_otherwise, conflict_if_changed, no_item
 from stepwell.stores.queue_rows import item_of, items_question, queue_of, tier_of, workspace_of
 from stepwell.stores.sql_files import read_queries
 from stepwell.stores.sqlite.connection import Database
@@ -395,7 +395,7 @@ class QueueWriting:
 
     def put_tier(self, unit: PutTier) -> Outcome:
         tier = unit.tier
-        refusal = outrun(unit, self._present("tier", tier.name, tier_of))
+        refusal = conflict_if_changed(unit, self._present("tier", tier.name, tier_of))
         if refusal is not None:
             return refusal
         limits = (tier.rate_per_second, tier.queue_depth, tier.state_bytes, tier.retention_seconds)
@@ -408,7 +408,7 @@ class QueueWriting:
         if not self._rows("tier", wanted.tier):
             names = ", ".join(row[0] for row in self._rows("tiers"))
             return NotFound(f"there is no tier {wanted.tier!r}; there are {names}")
-        refusal = outrun(unit, self._present("workspace", wanted.workspace_id, workspace_of))
+        refusal = conflict_if_changed(unit, self._present("workspace", wanted.workspace_id, workspace_of))
         if refusal is not None:
             return refusal
         self._db.run(SQL["put_workspace"], wanted.workspace_id, wanted.tier, wanted.is_paused, self._now_ms)
@@ -416,7 +416,7 @@ class QueueWriting:
 
     def put_queue(self, unit: PutQueue) -> Outcome:
         queue = unit.settings
-        refusal = outrun(unit, self._present("queue", queue.name, queue_of))
+        refusal = conflict_if_changed(unit, self._present("queue", queue.name, queue_of))
         if refusal is not None:
             return refusal
         self._db.run(SQL["put_queue"], queue.name, queue.is_paused, queue.concurrency, queue.rate_per_second, self._now_ms)

@@ -108,7 +108,7 @@ def test_of_two_changes_in_a_group_the_first_lands_and_stops_no_other(store: Sto
     assert "beside" in [each.name for each in store.tiers()]
 
 
-def test_outrun_change_to_an_unknown_tier_is_told_of_the_tier(store: Store) -> None:
+def test_late_change_to_an_unknown_tier_names_the_tier(store: Store) -> None:
     landed(write(store, workspace()))
     refused(write(store, workspace(None, tier="no such tier")), NotFound)
 

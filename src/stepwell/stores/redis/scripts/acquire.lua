@@ -3,7 +3,7 @@
 -- KEYS  lock, last fence; locks
 -- ARGV  1 holder  2 milliseconds  3 milliseconds that the clock is ahead  4 grace in ms  5 name
 -- Gives {'ok', fence, end} or {'held', end}.
---@include order.lua
+--@include group_order.lua
 --@include time.lua
 local lock = redis.call('HMGET', KEYS[1], 'holder', 'fence', 'acquired', 'until')
 local now = now_ms(ARGV[3])

@@ -3,10 +3,10 @@
 -- ARGV  1 store's id  2 execution id  3 revision  4 digest  5 snapshot  6 time  7 status  8 signature or ''
 --       9 TTL in ms or '0'  10 workspace  11 workflow  12 version  13 parent or ''
 -- Gives 'ok', 'exists', 'torn' or 'lost'.
---@include order.lua
---@include store.lua
---@include places.lua
---@include expiry.lua
+--@include group_order.lua
+--@include store_id.lua
+--@include execution_index.lua
+--@include sliding_ttl.lua
 if is_lost(ARGV[1], KEYS[5]) then
   return 'lost'
 end

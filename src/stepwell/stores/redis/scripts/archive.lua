@@ -3,9 +3,9 @@
 -- KEYS  head, commits, ids, snapshots; store
 -- ARGV  1 store's id  2 revision  3 snapshot  4 TTL in ms or '0'
 -- Gives 'ok', 'missing', 'torn' or 'lost'.
---@include order.lua
---@include store.lua
---@include expiry.lua
+--@include group_order.lua
+--@include store_id.lua
+--@include sliding_ttl.lua
 if is_lost(ARGV[1], KEYS[5]) then
   return 'lost'
 end

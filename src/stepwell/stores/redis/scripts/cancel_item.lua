@@ -2,8 +2,8 @@
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 item id
 -- Gives {'ok', item}, 'nobody' or 'lost'.
---@include order.lua
---@include store.lua
+--@include group_order.lua
+--@include store_id.lua
 --@include time.lua
 --@include due.lua
 if is_lost(ARGV[1], KEYS[1]) then

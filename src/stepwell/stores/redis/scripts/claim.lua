@@ -2,10 +2,10 @@
 -- KEYS  head, commits, ids, snapshots; store, due
 -- ARGV  1 store's id  2 execution id  3 holder  4 milliseconds  5 milliseconds that the clock is ahead  6 TTL in ms or '0'
 -- Gives {'ok', fence, end}, {'held', end}, 'missing' or 'lost'.
---@include order.lua
---@include store.lua
+--@include group_order.lua
+--@include store_id.lua
 --@include time.lua
---@include expiry.lua
+--@include sliding_ttl.lua
 --@include due.lua
 if is_lost(ARGV[1], KEYS[5]) then
   return 'lost'

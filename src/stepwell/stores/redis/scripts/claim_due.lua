@@ -4,8 +4,8 @@
 -- ARGV  1 store's id  2 prefix of every key  3 holder  4 milliseconds  5 milliseconds that the clock is ahead
 --       6 TTL in ms or '0'  7 most to lease  8 number of workflows, each of them, the newest version of each
 -- Gives {'ok', end, id, fence, id, fence, ...} or 'lost'.
---@include order.lua
---@include store.lua
+--@include group_order.lua
+--@include store_id.lua
 --@include time.lua
 --@include due.lua
 if is_lost(ARGV[1], KEYS[1]) then

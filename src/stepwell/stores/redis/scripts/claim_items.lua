@@ -5,8 +5,8 @@
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 holder  4 milliseconds  5 most to claim
 --       6 packed list of queues, encoded; empty for all  7 the same of workflows
 -- Gives {'ok', end, {id, workspace, workflow, version, execution, input, fence and attempts before, queue, enqueued, ...}, ...} or 'lost'.
---@include order.lua
---@include store.lua
+--@include group_order.lua
+--@include store_id.lua
 --@include time.lua
 --@include due.lua
 if is_lost(ARGV[1], KEYS[1]) then
@@ -14,7 +14,7 @@ if is_lost(ARGV[1], KEYS[1]) then
 end
 local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include batch.lua
---@include names.lua
+--@include queue_keys.lua
 --@include tiers.lua
 --@include heap.lua
 --@include fairness.lua

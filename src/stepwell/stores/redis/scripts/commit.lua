@@ -6,17 +6,18 @@
 --       4 channel for what is due  5 channel for state  6 channel for the queue
 --       7 packed commit (see ScriptCaller.commit in script_calls.py); one with `is_check` is only checked, never written
 -- Gives 'ok', 'checked', {'seen', row}, {'guard', which}, 'exists', 'missing', 'fence', {'conflict', revision}, 'torn' (a part of the
--- execution is lost), 'stale', 'behind', 'lost', {'item', which, why, id} for an item that is refused, or why the mark is (see marks.lua).
---@include order.lua
---@include store.lua
+-- execution is lost), 'stale', 'behind', 'lost', {'item', which, why, id} for an item that is refused, or why the mark is
+-- (see item_marks.lua).
+--@include group_order.lua
+--@include store_id.lua
 --@include time.lua
---@include seen.lua
---@include places.lua
---@include expiry.lua
+--@include landed_commit.lua
+--@include execution_index.lua
+--@include sliding_ttl.lua
 --@include due.lua
---@include guards.lua
+--@include lock_guards.lua
 --@include nudges.lua
---@include rows.lua
+--@include scoped_state.lua
 if is_lost(ARGV[1], KEYS[1]) then
   return 'lost'
 end
@@ -69,7 +70,7 @@ local write_queue
 if #commit.items > 0 or commit.mark then
   --@include items.lua
   --@include requeue.lua
-  --@include marks.lua
+  --@include item_marks.lua
   --@include admission.lua
   local plan = plan_items(commit.items, now)
   for _, answer in ipairs(plan.answers) do

@@ -3,11 +3,11 @@
 -- KEYS  head, commits, ids, snapshots; store, executions, due, queue
 -- ARGV  1 store's id  2 execution id  3 milliseconds that the clock is ahead  4 TTL in ms or '0'  5 channel for the queue
 -- Gives 'ok', 'missing' or 'lost'.
---@include order.lua
---@include store.lua
+--@include group_order.lua
+--@include store_id.lua
 --@include time.lua
---@include places.lua
---@include expiry.lua
+--@include execution_index.lua
+--@include sliding_ttl.lua
 --@include due.lua
 local queue = KEYS[8]
 --@include items.lua

@@ -4,7 +4,7 @@
 -- ARGV  1 store's id  2 path  3 place by workspace  4 time of the youngest tombstone to drop  5 most to drop
 --       6 how long to remember an empty scope, in ms
 -- Gives 'ok' or 'lost'.
---@include store.lua
+--@include store_id.lua
 if is_lost(ARGV[1], KEYS[1]) then
   return 'lost'
 end

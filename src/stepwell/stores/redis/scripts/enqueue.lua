@@ -3,8 +3,8 @@
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 packed list of requests (see admission.lua)
 -- Gives {'ok', answer, ...}, an answer for each request that is not simply a new item: {which, 'there', id, execution, status},
 -- {which, 'workspace'} (unknown), {which, 'full'} or {which, 'other', id} (another body has its id or key); or 'lost'.
---@include order.lua
---@include store.lua
+--@include group_order.lua
+--@include store_id.lua
 --@include time.lua
 --@include due.lua
 if is_lost(ARGV[1], KEYS[1]) then

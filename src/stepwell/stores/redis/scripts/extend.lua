@@ -3,10 +3,10 @@
 -- ARGV  1 store's id  2 execution id  3 holder  4 fence  5 milliseconds  6 milliseconds that the clock is ahead
 --       7 TTL in ms or '0'
 -- Gives {'ok', end}, 'fence' or 'lost'.
---@include order.lua
---@include store.lua
+--@include group_order.lua
+--@include store_id.lua
 --@include time.lua
---@include expiry.lua
+--@include sliding_ttl.lua
 --@include due.lua
 if is_lost(ARGV[1], KEYS[5]) then
   return 'lost'

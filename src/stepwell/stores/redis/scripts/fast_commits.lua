@@ -9,7 +9,7 @@
 --         and for a run: nil, fence, execution id, workspace, workflow, version, parent or '', status, item id, the item's status,
 --         the fence of its claim, its error or nil
 -- Gives a digit for each commit: '1' if it landed, else '0'.
---@include store.lua
+--@include store_id.lua
 if is_lost(ARGV[1], KEYS[1]) then
   return string.rep('0', #cmsgpack.unpack(ARGV[5]))
 end
@@ -37,9 +37,9 @@ local land_run, finish_runs
 local function prepare_runs()
 --@include time.lua
 --@include due.lua
---@include places.lua
+--@include execution_index.lua
 --@include batch.lua
---@include names.lua
+--@include queue_keys.lua
   local now = now_ms(ARGV[2])
 
   land_run = function(keys, revision, digest, signature, time, row, fence, execution, workspace, workflow, version, parent, status, item_id,

@@ -2,7 +2,7 @@
 -- KEYS  head, commits, ids
 -- ARGV  1 commit id  2 revision that the id says or ''  3 beginning of a row with this id
 -- Gives false if it did not land, else {revision, row}.
---@include seen.lua
+--@include landed_commit.lua
 local head = redis.call('HMGET', KEYS[1], 'revision', 'base')
 if not head[1] then
   return false

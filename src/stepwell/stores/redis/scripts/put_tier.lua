@@ -1,18 +1,18 @@
 -- put_tier.lua: makes a tier or changes it; every script that needs its limits reads them anew.
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 channel for the queue  3 name  4 packed limits (see rows.py)
---       5 milliseconds that the clock is ahead  6 what the change is based on (see outrun.lua)
--- Gives 'ok', 'outrun' or 'lost'.
+--       5 milliseconds that the clock is ahead  6 what the change is based on (see unchanged_row.lua)
+-- Gives 'ok', 'changed' or 'lost'.
 --@include time.lua
---@include order.lua
---@include store.lua
+--@include group_order.lua
+--@include store_id.lua
 --@include rates.lua
---@include outrun.lua
+--@include unchanged_row.lua
 if is_lost(ARGV[1], KEYS[1]) then
   return 'lost'
 end
-if is_outrun(redis.call('HGET', KEYS[2] .. ':tiers', ARGV[3]), ARGV[6]) then
-  return 'outrun'
+if has_changed(redis.call('HGET', KEYS[2] .. ':tiers', ARGV[3]), ARGV[6]) then
+  return 'changed'
 end
 redis.call('HSET', KEYS[2] .. ':tiers', ARGV[3], ARGV[4])
 for _, workspace in ipairs(redis.call('HKEYS', KEYS[2] .. ':rates')) do

@@ -5,8 +5,8 @@
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 most of each  5 the error of an expired one
 --       6 TTL of executions in ms or '0'  7 prefix of every key  8 the error of an item whose execution is gone
 -- Gives {'ok', id, ..., how many were dropped} or 'lost'.
---@include order.lua
---@include store.lua
+--@include group_order.lua
+--@include store_id.lua
 --@include time.lua
 --@include due.lua
 if is_lost(ARGV[1], KEYS[1]) then

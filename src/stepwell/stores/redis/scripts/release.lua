@@ -2,8 +2,8 @@
 -- KEYS  head; store, due
 -- ARGV  1 store's id  2 execution id  3 holder  4 fence  5 milliseconds that the clock is ahead  6 channel for what is due
 -- Gives 'ok', 'fence' or 'lost'.
---@include order.lua
---@include store.lua
+--@include group_order.lua
+--@include store_id.lua
 --@include time.lua
 --@include due.lua
 if is_lost(ARGV[1], KEYS[2]) then

@@ -2,7 +2,7 @@
 -- KEYS  lock; locks
 -- ARGV  1 holder  2 fence  3 milliseconds  4 milliseconds that the clock is ahead  5 grace in ms  6 name
 -- Gives {'ok', end} or 'fence'.
---@include order.lua
+--@include group_order.lua
 --@include time.lua
 local lock = redis.call('HMGET', KEYS[1], 'holder', 'fence', 'until')
 local now = now_ms(ARGV[4])

@@ -4,8 +4,8 @@
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue
 --       4 packed list: item id, fence, delay in ms, whether it is final, error or nil
 -- Gives {'ok', item}, 'claim' (it was lost) or 'lost'.
---@include order.lua
---@include store.lua
+--@include group_order.lua
+--@include store_id.lua
 --@include time.lua
 --@include due.lua
 if is_lost(ARGV[1], KEYS[1]) then

@@ -3,7 +3,7 @@
 -- KEYS  lock; locks
 -- ARGV  1 holder  2 fence  3 at least, in ms  4 milliseconds that the clock is ahead  5 channel for locks  6 name
 -- Gives 'ok' or 'fence'.
---@include order.lua
+--@include group_order.lua
 --@include time.lua
 local lock = redis.call('HMGET', KEYS[1], 'holder', 'fence', 'acquired', 'until')
 local now = now_ms(ARGV[4])

@@ -3,13 +3,13 @@
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for what is due  4 channel for state
 --       5 packed batch (see ScriptCaller.state in script_calls.py); one with `is_check` is only checked, never written
 -- Gives 'ok', 'checked', {'guard', which}, 'stale', 'behind' or 'lost'.
---@include order.lua
---@include store.lua
+--@include group_order.lua
+--@include store_id.lua
 --@include time.lua
---@include guards.lua
+--@include lock_guards.lua
 --@include due.lua
 --@include nudges.lua
---@include rows.lua
+--@include scoped_state.lua
 if is_lost(ARGV[1], KEYS[1]) then
   return 'lost'
 end

@@ -1,4 +1,4 @@
--- names.lua: encodes names for the queue's keys, and names the lane that an item waits in. Needs due.lua (encoded) and `queue`.
+-- queue_keys.lua: encodes names for the queue's keys, and names the lane that an item waits in. Needs due.lua (encoded) and `queue`.
 local known_names = {}
 local function named(text)
   local name = known_names[text]

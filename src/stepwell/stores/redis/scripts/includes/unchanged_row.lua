@@ -1,7 +1,7 @@
--- outrun.lua: finds out whether a row has changed since a writer read it: `based_on` is the packed row that the writer read, ''
+-- unchanged_row.lua: finds out whether a row has changed since a writer read it: `based_on` is the packed row that the writer read, ''
 -- for none, '*' if any row will do.
 -- Rows are compared by their values: a number has more than one way to be packed.
-local function is_outrun(row, based_on)
+local function has_changed(row, based_on)
   if based_on == '*' then
     return false
   end

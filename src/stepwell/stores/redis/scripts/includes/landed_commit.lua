@@ -1,4 +1,4 @@
--- seen.lua: finds the row of a commit id that has landed, and its revision; nil if it has not.
+-- landed_commit.lua: finds the row of a commit id that has landed, and its revision; nil if it has not.
 -- `ids` has the ids that users chose. An id that Stepwell made says its revision (`said`), and the row of that revision begins with
 -- the id (`beginning`) if it is this commit's. The row of an archived commit is ''.
 -- keys: head, commits, ids    wanted: id, said or nil, beginning

@@ -1,4 +1,4 @@
--- guards.lua: finds a lock that does not have the fence that the writer was given any more.
+-- lock_guards.lua: finds a lock that does not have the fence that the writer was given any more.
 -- A guard is a list: 1 key of the lock  2 fence.
 local function broken_guard(guards)
   for which, guard in ipairs(guards) do

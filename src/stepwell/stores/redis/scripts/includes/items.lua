@@ -1,5 +1,5 @@
--- items.lua: reads, moves and ends queue items, with every index that finds them. An item's number has a fixed width, so that the order of bytes is
--- the order in which items came. Needs due.lua (encoded), and before it `queue`, the prefix of these keys. Nothing here
+-- items.lua: reads, moves and ends queue items, with every index that finds them. An item's number has a fixed width,
+-- so that the order of bytes is the order in which items came. Needs due.lua (encoded), and before it `queue`, the prefix of these keys. Nothing here
 -- has a TTL: recovery drops an ended item when its tier keeps it no longer.
 --
 --   number, turn                   the last item's number; the greatest start tag that any claim has taken
@@ -20,7 +20,7 @@
 --   claims                         sorted set: CLAIMED items by the end of their lease
 --   ended:<workspace>              sorted set: ended items by when they ended
 --   waits:<workspace>/<queue>      list: how long the latest started items had been ready
---@include names.lua
+--@include queue_keys.lua
 local ACTIVE = {CLAIMED = true, DISPATCHED = true}
 local ENDED = {COMPLETED = true, FAILED = true, CANCELLED = true}
 local FIELDS = {'id', 'workspace', 'queue', 'workflow', 'execution', 'status', 'priority', 'run_at', 'enqueued', 'fence', 'attempts',

@@ -1,6 +1,6 @@
--- marks.lua: moves an item to its next status, by the rules of model.queue_lifecycle. Needs items.lua and requeue.lua. A mark is a list: item id, status,
--- fence or nil, error or nil. With an execution, only the item of that execution moves. Refusals: 'claim' (it was lost), and of an item that
--- cannot wait again 'dropped', {'driven', its execution}, {'alive', its status} or {'single', name}.
+-- item_marks.lua: moves an item to its next status, by the rules of model.queue_lifecycle. Needs items.lua and requeue.lua.
+-- A mark is a list: item id, status, fence or nil, error or nil. With an execution, only the item of that execution moves.
+-- Refusals: 'claim' (it was lost), and of an item that cannot wait again 'dropped', {'driven', its execution}, {'alive', its status} or {'single', name}.
 
 -- The fields needed to move an active item. Marks are frequent, and each field takes time to read.
 local BRIEF = {'status', 'workspace', 'queue', 'execution', 'fence', 'singleton', 'error'}

@@ -1,4 +1,4 @@
--- rows.lua: writes the scoped state of one unit, if each scope is still as it was read.
+-- scoped_state.lua: writes the scoped state of one unit, if each scope is still as it was read.
 --
 -- A scope is five keys:
 --   rows       hash: key -> 'revision end ttl kind data', a tombstone without data; '' (no key is empty) -> the scope's totals
