@@ -15,6 +15,7 @@ from msgspec import Meta
 from stepwell.errors import InvalidInput
 
 __all__ = [
+    "DEFAULT_LOCK_SECONDS",
     "LONGEST_SECONDS",
     "Seconds",
     "Span",
@@ -34,6 +35,9 @@ Span = int | float | str | timedelta
 _YEAR_SECONDS = 365.25 * 86_400
 LONGEST_SECONDS = 100 * _YEAR_SECONDS
 """A hundred years: a longer duration is a mistake, and would overflow timestamps."""
+
+DEFAULT_LOCK_SECONDS = 30.0
+"""How long after the death of its holder a lock expires, unless its user asks for another time."""
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _TEXT = re.compile(r"\s*(?:\d+(?:\.\d+)?\s*(?:ms|[smhdw])\s*)+", re.ASCII)

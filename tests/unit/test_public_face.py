@@ -164,6 +164,29 @@ def test_importing_stepwell_is_light() -> None:
     assert loaded & HEAVY == set()
 
 
+def modules_loaded_by(line: str) -> set[str]:
+    """The modules that a line adds to those of a bare interpreter."""
+    code = f"import sys; before = set(sys.modules); {line}; print('\\n'.join(sys.modules.keys() - before))"
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_line_that_everybody_writes_loads_fewer_than_nine_modules_for_five_of_asyncio() -> None:
+    asked = modules_loaded_by("from stepwell import Stepwell, step, workflow")
+    assert len(asked) < 1.8 * len(modules_loaded_by("import asyncio"))
+    # What runs is loaded when a well is opened: neither a store, nor a worker, nor an event loop.
+    late = (
+        "asyncio",
+        "stepwell.stores",
+        "stepwell.contract",
+        "stepwell.pipeline",
+        "stepwell.runtime",
+        "stepwell.queue",
+        "stepwell.state",
+    )
+    assert {name for name in asked for prefix in late if name == prefix or name.startswith(f"{prefix}.")} == set()
+
+
 def test_opening_memory_loads_no_driver() -> None:
     code = "import sys; import stepwell; stepwell.Stepwell('memory://').create('a'); print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,13 +6,14 @@ import logging
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stepwell.app.health import Health, check_health
 from stepwell.clock import Clock, SystemClock
 from stepwell.config import DEFAULT_URL, choose_url, without_secrets
 from stepwell.contract.store import Store
 from stepwell.errors import StepwellError, StoreUnavailable
+from stepwell.flow.function import Workflow
 from stepwell.maintenance.backup import BackupReport, create_backup
 from stepwell.maintenance.restore import RestoreReport, restore_backup, resume_restored
 from stepwell.model.ids import new_id
@@ -33,6 +34,7 @@ from stepwell.queue.worker_presence import Heartbeat
 from stepwell.queue.workspaces import WorkspaceOperations
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.known_workflows import KnownWorkflows
+from stepwell.runtime.run_operations import RunOperations
 from stepwell.runtime.services import Services
 from stepwell.runtime.start import Starting
 from stepwell.runtime.steps.scripts import install_engine
@@ -98,6 +100,7 @@ class Parts:
         self._dispatcher: Dispatcher | None = None
         self.locks = LockOperations(self.notifications, self.lock_renewal, new_id)
         self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
+        self.starting = Starting(self.executions, self.clock, new_id)
         self.queue = QueueParts(self.store, self.executions, self.definitions, self.notifications)
 
     def open(self) -> None:
@@ -116,6 +119,10 @@ class Parts:
         self.notifications.close()
         self.group.close()
         self.store.close()
+
+    def run(self, execution_id: str, workflow: Workflow[..., Any] | None) -> RunOperations:
+        """Return the operations on one execution, of a workflow that may be known."""
+        return RunOperations(self.executions, self.notifications, new_id, execution_id, workflow, self.definitions)
 
     @property
     def write_statistics(self) -> WriteStatistics:
@@ -234,7 +241,7 @@ class Parts:
             deployment=deployment,
             sweep_seconds=sweep_seconds,
         )
-        engine = TemporalEngine(host, connection, Starting(self.executions, self.clock, new_id))
+        engine = TemporalEngine(host, connection, self.starting)
         holder = f"{engine.name}:{socket.gethostname()}:{os.getpid()}:{new_id()}"
         dispatcher = Dispatcher(
             engine=engine,

@@ -16,6 +16,7 @@ from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode
 
 __all__ = [
+    "MANUAL",
     "CancelScope",
     "EventTrigger",
     "FunctionTrigger",
@@ -49,6 +50,9 @@ __all__ = [
     "typed_trigger",
     "value_of_trigger",
 ]
+
+MANUAL = "manual"
+"""The workflow id of an execution whose state is driven by hand."""
 
 
 class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -30,7 +30,7 @@ from stepwell.model.queue_item import ItemMark
 from stepwell.model.queue_lifecycle import cancelled_in_wait, mark_of, waits_for_turn
 from stepwell.model.receipt import Receipt, ReceiptHeader, sign_head
 from stepwell.model.receipt_chain import build_commit, fast_forward, rebuild, settle
-from stepwell.model.record import Metadata, encode_record
+from stepwell.model.record import MANUAL, Metadata, encode_record
 from stepwell.model.repeated_commit import is_repetition
 from stepwell.model.scoped_operations import StateOp
 from stepwell.model.status import FINAL, Status
@@ -41,7 +41,6 @@ from stepwell.pipeline.operations import Operation, ReadHead, Write, read, write
 from stepwell.state.history import History, no_execution
 
 __all__ = [
-    "MANUAL",
     "CachedExecution",
     "CommitTerms",
     "EndMessages",
@@ -119,10 +118,6 @@ class ExecutionCache:
         live = self._states.pop(execution_id, None)
         if live is not None:
             self._bytes -= live.weighed
-
-
-MANUAL = "manual"
-"""The workflow id of an execution whose state is driven by hand."""
 
 
 def is_driven_by_engine(identity: Metadata) -> bool:

@@ -25,7 +25,6 @@ from stepwell.pipeline.notifications import LOCK, Notifications
 from stepwell.pipeline.operations import Operation, wait, write
 
 __all__ = [
-    "DEFAULT_SECONDS",
     "HeldLock",
     "LockHandle",
     "LockOperations",
@@ -38,7 +37,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-DEFAULT_SECONDS = 30.0
 _RENEWALS_PER_LEASE = 3
 _LAST_SECONDS = 5.0  # how long close waits for a renewal under way; a dead server must not hold up the process
 

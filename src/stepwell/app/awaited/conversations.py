@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from stepwell.app.awaited.locks import AsyncLock
-from stepwell.duration import Span
+from stepwell.duration import DEFAULT_LOCK_SECONDS, Span
 from stepwell.model.ids import Id, id_text
 from stepwell.model.lock import conversation_lock
 from stepwell.model.value import Value
@@ -21,7 +21,7 @@ from stepwell.state.conversations import (
     check_called,
     check_runnable,
 )
-from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, LockOperations, lock_request
+from stepwell.state.locks import HeldLock, LockOperations, lock_request
 
 __all__ = ["AsyncConversations"]
 
@@ -91,7 +91,7 @@ class AsyncConversations:
         """Return a user's conversations, the most recently used first."""
         return await self._driver.run(self._do.of_user(user))
 
-    def lock(self, conversation_id: Id, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> AsyncLock:
+    def lock(self, conversation_id: Id, *, seconds: Span = DEFAULT_LOCK_SECONDS, timeout: Span | None = 0) -> AsyncLock:
         """Return the lock of a conversation. ``turn`` acquires it by itself.
 
         - ``seconds``: how long after its holder's death the lock expires.
@@ -110,7 +110,7 @@ class AsyncConversations:
         message: Value = None,
         *,
         user: str | None = None,
-        seconds: Span = DEFAULT_SECONDS,
+        seconds: Span = DEFAULT_LOCK_SECONDS,
         timeout: Span | None = None,
     ) -> TurnResult:
         """Answer one message: acquire the lock, load, call ``run``, and save its answer and the history together.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from types import TracebackType
 
-from stepwell.duration import Span
+from stepwell.duration import DEFAULT_LOCK_SECONDS, Span
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.operations import AsyncDriver
-from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, LockHandle, LockOperations, LockRequest
+from stepwell.state.locks import HeldLock, LockHandle, LockOperations, LockRequest
 from stepwell.state.remote_locks import RemoteHold, RemoteLocks
 
 __all__ = ["AsyncLock", "AsyncLocks"]
@@ -52,7 +52,7 @@ class AsyncLocks:
         self._do, self._driver = operations, driver
 
     async def acquire(
-        self, name: str, *, workspace: str = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_SECONDS, holder: str | None = None
+        self, name: str, *, workspace: str = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_LOCK_SECONDS, holder: str | None = None
     ) -> RemoteHold:
         """Acquire a lock for a holder elsewhere, and return what the holder needs to renew and release it.
 
@@ -65,7 +65,7 @@ class AsyncLocks:
         return await self._driver.run(self._do.acquire(name, workspace, seconds, holder))
 
     async def renew(
-        self, name: str, *, holder: str, fence: int, workspace: str = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_SECONDS
+        self, name: str, *, holder: str, fence: int, workspace: str = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_LOCK_SECONDS
     ) -> RemoteHold:
         """Hold a lock for longer, counted from now. Raise ``LeaseLost`` if it is not held any more.
 

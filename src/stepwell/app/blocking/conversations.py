@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from stepwell.app.blocking.locks import Lock
-from stepwell.duration import Span
+from stepwell.duration import DEFAULT_LOCK_SECONDS, Span
 from stepwell.model.ids import Id, id_text
 from stepwell.model.lock import conversation_lock
 from stepwell.model.value import Value
@@ -22,7 +22,7 @@ from stepwell.state.conversations import (
     check_called,
     check_runnable,
 )
-from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, LockOperations, lock_request
+from stepwell.state.locks import HeldLock, LockOperations, lock_request
 
 __all__ = ["Conversations"]
 
@@ -92,7 +92,7 @@ class Conversations:
         """Return a user's conversations, the most recently used first."""
         return self._driver.run(self._do.of_user(user))
 
-    def lock(self, conversation_id: Id, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> Lock:
+    def lock(self, conversation_id: Id, *, seconds: Span = DEFAULT_LOCK_SECONDS, timeout: Span | None = 0) -> Lock:
         """Return the lock of a conversation. ``turn`` acquires it by itself.
 
         - ``seconds``: how long after its holder's death the lock expires.
@@ -111,7 +111,7 @@ class Conversations:
         message: Value = None,
         *,
         user: str | None = None,
-        seconds: Span = DEFAULT_SECONDS,
+        seconds: Span = DEFAULT_LOCK_SECONDS,
         timeout: Span | None = None,
     ) -> TurnResult:
         """Answer one message: acquire the lock, load, call ``run``, and save its answer and the history together.

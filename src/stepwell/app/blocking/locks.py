@@ -6,10 +6,10 @@ from __future__ import annotations
 import threading
 from types import TracebackType
 
-from stepwell.duration import Span
+from stepwell.duration import DEFAULT_LOCK_SECONDS, Span
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.operations import Driver
-from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, LockHandle, LockOperations, LockRequest
+from stepwell.state.locks import HeldLock, LockHandle, LockOperations, LockRequest
 from stepwell.state.remote_locks import RemoteHold, RemoteLocks
 
 __all__ = ["Lock", "Locks"]
@@ -53,7 +53,7 @@ class Locks:
         self._do, self._driver = operations, driver
 
     def acquire(
-        self, name: str, *, workspace: str = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_SECONDS, holder: str | None = None
+        self, name: str, *, workspace: str = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_LOCK_SECONDS, holder: str | None = None
     ) -> RemoteHold:
         """Acquire a lock for a holder elsewhere, and return what the holder needs to renew and release it.
 
@@ -66,7 +66,7 @@ class Locks:
         return self._driver.run(self._do.acquire(name, workspace, seconds, holder))
 
     def renew(
-        self, name: str, *, holder: str, fence: int, workspace: str = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_SECONDS
+        self, name: str, *, holder: str, fence: int, workspace: str = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_LOCK_SECONDS
     ) -> RemoteHold:
         """Hold a lock for longer, counted from now. Raise ``LeaseLost`` if it is not held any more.
 

@@ -1,5 +1,9 @@
 # Generated from app/awaited/well.py by `make blocking`. Do not edit: change that module and generate again.
-"""`Stepwell`: a store with its executions, state and queue."""
+"""`Stepwell`: a store with its executions, state and queue.
+
+Importing this module is what `from stepwell import Stepwell` costs, so it imports at the top only what its signatures need at run
+time. The classes that it returns, and all that runs, are imported when a well is opened or a handle is first returned.
+"""
 
 from __future__ import annotations
 
@@ -7,51 +11,48 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from stepwell.app.arguments import check_queues, check_settings, file_of, grace_of, lease_of
-from stepwell.app.blocking.access import Access
-from stepwell.app.blocking.conversations import Conversations
-from stepwell.app.blocking.locks import Lock, Locks
-from stepwell.app.blocking.queue import Queue, QueueItem, Schedules, Workspaces
-from stepwell.app.blocking.requests import Requests
-from stepwell.app.blocking.runs import Definitions, Run
-from stepwell.app.blocking.state import State, Transaction
-from stepwell.app.blocking.webhooks import Webhooks
-from stepwell.app.composition import Parts
-from stepwell.app.health import Health
-from stepwell.app.host import Host
+import stepwell.app.blocking as faces
 from stepwell.clock import Clock
-from stepwell.contract.store import Durability, Store
-from stepwell.duration import Span
+from stepwell.duration import DEFAULT_LOCK_SECONDS, Span
 from stepwell.errors import AlreadyExists, LimitExceeded, NotFound, StepwellError
 from stepwell.flow.function import Workflow
 from stepwell.flow.governance import Governance
-from stepwell.maintenance.backup import BackupReport
-from stepwell.maintenance.restore import RestoreReport
-from stepwell.model.execution_state import Change, ExecutionState
-from stepwell.model.external_engines import check_engine
 from stepwell.model.ids import Id, id_text, new_id
 from stepwell.model.limits import Limits
-from stepwell.model.lock import scheduled_lock, user_lock
 from stepwell.model.queue_item import DEFAULT_QUEUE
-from stepwell.model.receipt import Receipt
-from stepwell.model.receipt_chain import Verification
-from stepwell.model.record import Trigger
+from stepwell.model.record import MANUAL, Trigger
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value
-from stepwell.pipeline.operations import Driver
-from stepwell.pipeline.write_statistics import WriteStatistics
-from stepwell.queue.requests import QueueRequest
-from stepwell.runtime.definitions import Startable
-from stepwell.runtime.run_operations import RunOperations
-from stepwell.runtime.start import Starting, input_of
-from stepwell.state.executions import MANUAL, CommitTerms
-from stepwell.state.history import ExecutionSummary
-from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, guards_of, lock_request, schedule_request
-from stepwell.state.request_log import KeptReply, RequestKey
+
+if TYPE_CHECKING:
+    from stepwell.app.blocking.access import Access
+    from stepwell.app.blocking.conversations import Conversations
+    from stepwell.app.blocking.locks import Lock, Locks
+    from stepwell.app.blocking.queue import Queue, QueueItem, Schedules, Workspaces
+    from stepwell.app.blocking.requests import Requests
+    from stepwell.app.blocking.runs import Definitions, Run
+    from stepwell.app.blocking.state import State, Transaction
+    from stepwell.app.blocking.webhooks import Webhooks
+    from stepwell.app.composition import Parts
+    from stepwell.app.health import Health
+    from stepwell.app.host import Host
+    from stepwell.contract.store import Durability, Store
+    from stepwell.maintenance.backup import BackupReport
+    from stepwell.maintenance.restore import RestoreReport
+    from stepwell.model.execution_state import Change, ExecutionState
+    from stepwell.model.receipt import Receipt
+    from stepwell.model.receipt_chain import Verification
+    from stepwell.pipeline.operations import Driver
+    from stepwell.pipeline.write_statistics import WriteStatistics
+    from stepwell.queue.requests import QueueRequest
+    from stepwell.runtime.definitions import Startable
+    from stepwell.state.history import ExecutionSummary
+    from stepwell.state.locks import HeldLock
+    from stepwell.state.request_log import KeptReply, RequestKey
 
 __all__ = ["ExecutionIndex", "Stepwell"]
 
@@ -140,6 +141,9 @@ class Stepwell:
         limits: Limits | None = None,
         signing_key: bytes | None = None,
     ) -> None:
+        from stepwell.app.arguments import check_queues, check_settings, lease_of
+        from stepwell.app.composition import Parts
+
         check_settings(worker, concurrency, clock, limits, signing_key)
         self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_of(lease_seconds)
         self.queues = check_queues(queues)
@@ -148,19 +152,21 @@ class Stepwell:
         self._driver = self._host.driver
 
     def _make_host(self) -> Host:
+        from stepwell.app.host import Host
+
         return Host(self._parts, self.concurrency, self.lease_seconds, self.queues, lambda: self.worker)
 
     @property
     def state(self) -> State:
         """Return the scoped state of this store: ``globals``, ``workspace(id)``, ``workflow(id)`` and other scopes."""
-        return State(self._parts.state, self._driver)
+        return faces.State(self._parts.state, self._driver)
 
     @property
     def conversations(self) -> Conversations:
         """Return the conversations of the workspace ``default``: state, history, and one turn at a time."""
-        return Conversations(self._parts.conversations, self._parts.locks, self._driver)
+        return faces.Conversations(self._parts.conversations, self._parts.locks, self._driver)
 
-    def lock(self, name: str, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> Lock:
+    def lock(self, name: str, *, seconds: Span = DEFAULT_LOCK_SECONDS, timeout: Span | None = 0) -> Lock:
         """Return a lock that one holder has at a time, over all processes and machines that share the store.
 
         - ``name``: the lock's name.
@@ -175,12 +181,15 @@ class Stepwell:
                 with well.transaction("report", lock=held) as tx:
                     tx.set_variable("by", held.holder)
         """
-        return Lock(self._parts.locks, lock_request(user_lock(name), name, seconds, timeout), self._driver)
+        from stepwell.model.lock import user_lock
+        from stepwell.state.locks import lock_request
+
+        return faces.Lock(self._parts.locks, lock_request(user_lock(name), name, seconds, timeout), self._driver)
 
     @property
     def locks(self) -> Locks:
         """Return locks on behalf of holders outside this process, such as clients of the HTTP API."""
-        return Locks(self._parts.remote_locks, self._driver)
+        return faces.Locks(self._parts.remote_locks, self._driver)
 
     def scheduled_lock(self, name: str, *, at_most: Span, at_least: Span = 0) -> Lock:
         """Return a lock for a job that many nodes start at the same time, so that one of them does it.
@@ -193,12 +202,15 @@ class Stepwell:
 
         Acquiring raises ``LockHeld`` if another node was first.
         """
-        return Lock(self._parts.locks, schedule_request(scheduled_lock(name), name, at_most, at_least), self._driver)
+        from stepwell.model.lock import scheduled_lock
+        from stepwell.state.locks import schedule_request
+
+        return faces.Lock(self._parts.locks, schedule_request(scheduled_lock(name), name, at_most, at_least), self._driver)
 
     @property
     def definitions(self) -> Definitions:
         """Return the definitions of declared workflows that are kept in this store."""
-        return Definitions(self._parts.definitions, self._driver)
+        return faces.Definitions(self._parts.definitions, self._driver)
 
     @property
     def write_statistics(self) -> WriteStatistics:
@@ -251,12 +263,14 @@ class Stepwell:
             run = well.start(checkout, {"order": 7}, execution_id="order-7")
             receipt = run.result(timeout="5m")
         """
+        from stepwell.model.external_engines import check_engine
+        from stepwell.runtime.start import input_of
+
         workspace, execution_id = id_text(workspace), id_text(execution_id)
         engine = check_engine(engine)
         found = self._driver.run(self._parts.definitions.startable(workflow))
         run = self._run_of(new_id() if execution_id is None else execution_id, found)
-        given = input_of(found, value, trigger)
-        starting = Starting(self._parts.executions, self._parts.clock, new_id)
+        given, starting = input_of(found, value, trigger), self._parts.starting
         ops = () if kept is None else (self._parts.requests.keeping(*kept),)
         try:
             worker = self._host.start_worker()
@@ -283,9 +297,7 @@ class Stepwell:
         return self._run_of(execution_id, None)
 
     def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> Run:
-        parts = self._parts
-        operations = RunOperations(parts.executions, parts.notifications, new_id, execution_id, workflow, parts.definitions)
-        return Run(operations, self._driver)
+        return faces.Run(self._parts.run(execution_id, workflow), self._driver)
 
     def enqueue(
         self,
@@ -330,6 +342,8 @@ class Stepwell:
             print(item.result(timeout="10m"))
         """
         workspace, key, execution_id = id_text(workspace), id_text(key), id_text(execution_id)
+        from stepwell.queue.requests import QueueRequest
+
         request = QueueRequest(
             workflow=workflow,
             value=value,
@@ -348,7 +362,7 @@ class Stepwell:
         )
         self._host.start_worker()
         answer = self._driver.run(self._parts.queue.items.enqueue(request))
-        return QueueItem(answer, self._parts.queue.items, self._driver, workflow)
+        return faces.QueueItem(answer, self._parts.queue.items, self._driver, workflow)
 
     def enqueue_many(self, requests: Iterable[QueueRequest]) -> list[QueueItem | StepwellError]:
         """Request many executions in a few writes; return a handle or an error for each request, in order.
@@ -363,39 +377,39 @@ class Stepwell:
         answers = self._driver.run(self._parts.queue.items.enqueue_many(asked))
         items, driver = self._parts.queue.items, self._driver
         return [
-            answer if isinstance(answer, StepwellError) else QueueItem(answer, items, driver, request.workflow)
+            answer if isinstance(answer, StepwellError) else faces.QueueItem(answer, items, driver, request.workflow)
             for answer, request in zip(answers, asked, strict=True)
         ]
 
     @property
     def queue(self) -> Queue:
         """Return the queue of this store: its items, named queues and statistics."""
-        return Queue(self._parts.queue.items, self._driver)
+        return faces.Queue(self._parts.queue.items, self._driver)
 
     @property
     def workspaces(self) -> Workspaces:
         """Return the workspaces of this store and their tiers."""
-        return Workspaces(self._parts.queue.workspaces, self._driver)
+        return faces.Workspaces(self._parts.queue.workspaces, self._driver)
 
     @property
     def schedules(self) -> Schedules:
         """Return the schedules of this store."""
-        return Schedules(self._parts.queue.schedules, self._parts.queue.items, self._driver)
+        return faces.Schedules(self._parts.queue.schedules, self._parts.queue.items, self._driver)
 
     @property
     def access(self) -> Access:
         """Return who may call the HTTP server of this store: tokens and sessions."""
-        return Access(self._parts.access, self._driver)
+        return faces.Access(self._parts.access, self._driver)
 
     @property
     def webhooks(self) -> Webhooks:
         """Return the outgoing webhooks of the workspace ``default``; ``within`` gives those of another."""
-        return Webhooks(self._parts.webhooks, self._driver)
+        return faces.Webhooks(self._parts.webhooks, self._driver)
 
     @property
     def requests(self) -> Requests:
         """Return what the HTTP server keeps about requests: replies under idempotency keys, and the audit."""
-        return Requests(self._parts.requests, self._driver)
+        return faces.Requests(self._parts.requests, self._driver)
 
     @property
     def executions(self) -> ExecutionIndex:
@@ -426,8 +440,11 @@ class Stepwell:
             print(tx.receipt.revision)
         """
         execution_id, commit_id = id_text(execution_id), id_text(commit_id)
+        from stepwell.state.executions import CommitTerms
+        from stepwell.state.locks import guards_of
+
         terms = CommitTerms(commit_id, fence, guards_of(lock), is_counted=True)
-        return Transaction(self._parts.executions, execution_id, terms, self._parts.limits, self._driver)
+        return faces.Transaction(self._parts.executions, execution_id, terms, self._parts.limits, self._driver)
 
     def create(
         self,
@@ -538,6 +555,8 @@ class Stepwell:
 
         Raise ``InvalidInput`` if the file exists or cannot be written; nothing was moved then.
         """
+        from stepwell.app.arguments import file_of
+
         execution_id = id_text(execution_id)
         return self._driver.run(self._parts.copies.archive(execution_id, file_of(to), through))
 
@@ -581,6 +600,8 @@ class Stepwell:
         - ``grace_seconds``: after this time steps that still run are abandoned, to run again elsewhere. None: they are waited
           for. A second call may shorten the time.
         """
+        from stepwell.app.arguments import grace_of
+
         grace, self.worker = grace_of(grace_seconds), False
         self._host.stop_worker(grace)
 
