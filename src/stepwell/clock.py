@@ -1,4 +1,4 @@
-"""Where time comes from: the machine, or a test that moves it by hand."""
+"""Clocks: the machine's, and one for tests that is moved by hand."""
 
 from __future__ import annotations
 

@@ -158,13 +158,13 @@ class AlreadyRecorded(ValidationFailed):
 
 
 class InvalidSnapshot(ValidationFailed):
-    """These bytes are not a snapshot that can be restored here; nothing was written."""
+    """Bytes that are no snapshot, or none that can be restored here; nothing was written."""
 
     code = "SW-104"
 
 
 class InvalidBackup(ValidationFailed):
-    """These files are not a backup that can be read here, or they are damaged; nothing was written."""
+    """Files that are no backup, or none that can be read here; nothing was written."""
 
     code = "SW-107"
 
@@ -176,7 +176,7 @@ class InvalidDefinition(ValidationFailed):
 
 
 class NotFound(StepwellError):
-    """There is no such thing in this store."""
+    """The store has no such execution, item, definition or other record."""
 
     code = "SW-200"
 
@@ -252,7 +252,7 @@ class StoreFull(StoreUnavailable):
 
 
 class StoreForeign(StoreUnavailable):
-    """This is not a Stepwell store; point the URL at another file or database."""
+    """The file or database is not a Stepwell store; point the URL at another one."""
 
     code = "SW-302"
 
@@ -264,7 +264,7 @@ class StoreNewer(StoreUnavailable):
 
 
 class StoreUnsafe(StoreUnavailable):
-    """This version of the storage engine is known to lose data; upgrade it."""
+    """The version of the storage engine is known to lose data; upgrade it."""
 
     code = "SW-304"
 

@@ -126,7 +126,7 @@ class Parts:
 
     @property
     def write_statistics(self) -> WriteStatistics:
-        """What this process wrote."""
+        """Counts of what this process wrote."""
         return self._writer.statistics
 
     def backup(self, folder: Path, workspace: str | None) -> Operation[BackupReport]:
@@ -146,7 +146,7 @@ class Parts:
         return check_health(self.store, self._writer, self._worker, self._dispatcher, self.clock, new_id)
 
     def worker(self, driver: AsyncDriver, concurrency: int, lease_seconds: float, queues: tuple[str, ...]) -> Worker:
-        """A worker on this store, that also serves its queue."""
+        """Return a worker on this store that also serves its queue."""
         worker = self._worker = Worker(
             store=self.store,
             executions=self.executions,
@@ -262,7 +262,7 @@ class Parts:
         return service
 
     def worker_alone(self, concurrency: int, lease_seconds: float, queues: tuple[str, ...]) -> Worker:
-        """A worker that has an event loop to itself."""
+        """Return a worker that has an event loop to itself."""
 
         def is_alone() -> bool:
             return worker.is_alone_with_one()

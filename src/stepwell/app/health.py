@@ -22,7 +22,7 @@ _PROBE_SECONDS = 0.001
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Whether the store serves, and for each part ``ok`` or what is wrong with it.
+    """The health of a store and its worker: for each part ``ok``, or what is wrong with it.
 
     ``read`` and ``write`` were tried just now. ``commits`` says which damage writes of this process met lately. Where a worker
     runs, ``worker`` says which of its tasks fail, such as its claims, and ``queue`` whether it starts what it could.

@@ -1,4 +1,4 @@
-"""Where a well's operations and its worker run: the one part that `Stepwell` and `AsyncStepwell` do not share.
+"""Hosts: run a well's operations and its worker; the one part that `Stepwell` and `AsyncStepwell` do not share.
 
 `Host` blocks the calling thread and runs the worker in a thread of its own. `AsyncHost` awaits and runs the worker as a task of the
 caller's event loop. Both have the same names, so that the rest of the blocking classes can be generated from the awaited ones.

@@ -24,12 +24,12 @@ class Engine(Protocol):
 
     @property
     def room(self) -> int:
-        """How many more items can be started now."""
+        """The number of items that can be started now."""
         ...
 
     @property
     def concurrent_starts(self) -> int:
-        """How many starts may be under way at once; 1 where starting is no I/O."""
+        """The number of starts that may be under way at once; 1 where starting is no I/O."""
         ...
 
     def on_room(self, call: Callable[[], None]) -> None:
@@ -37,7 +37,7 @@ class Engine(Protocol):
         ...
 
     async def workflows(self) -> tuple[str, ...]:
-        """The names of the workflows that it can run; items of others are not claimed for it."""
+        """Return the names of the workflows that it can run; items of others are not claimed for it."""
         ...
 
     async def start(self, claimed: Claimed) -> None:

@@ -40,7 +40,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which executions to find; everything given must match."""
+    """A filter for executions; everything given must match."""
 
     workspace_id: str | None = None
     workflow_id: str | None = None
@@ -50,7 +50,7 @@ class ExecutionQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 100
 
     def matches(self, head: Head) -> bool:
-        """Whether an execution is one of those, and comes after the page before."""
+        """Return whether an execution matches, and comes after the page before."""
         return (
             self.workspace_id in (None, head.workspace_id)
             and self.workflow_id in (None, head.workflow_id)
@@ -70,15 +70,15 @@ class ExecutionReads(Protocol):
         ...
 
     def nudged(self, execution_ids: Sequence[str]) -> list[str]:
-        """Which of these executions were nudged since they were last claimed or rested, in one question."""
+        """Return those of these executions that were nudged since they were last claimed or rested, in one question."""
         ...
 
     def head(self, execution_id: str) -> Head | None:
-        """The execution's row as it is now; None if there is none or it was deleted."""
+        """Return the execution's row as it is now; None if there is none or it was deleted."""
         ...
 
     def load(self, execution_id: str, at: int | None = None, since: int | None = None) -> Loaded | None:
-        """The head, the newest snapshot not after ``at`` and the commits from there up to ``at``, in one consistent view.
+        """Return the head, the newest snapshot not after ``at`` and the commits from there up to ``at``, in one consistent view.
 
         With ``since``, no snapshot and only the commits after that revision. A missing execution gives None; ``at`` outside the
         retained history gives commits that do not reach it, which the caller finds.
@@ -86,20 +86,22 @@ class ExecutionReads(Protocol):
         ...
 
     def history(self, execution_id: str, after: int, limit: int) -> list[StoredCommit]:
-        """Up to ``limit`` commits with a revision greater than ``after``, in order."""
+        """Return up to ``limit`` commits with a revision greater than ``after``, in order."""
         ...
 
     def base(self, execution_id: str) -> StoredSnapshot | None:
-        """The snapshot that the retained chain starts from, at ``base_revision``; None if it starts with the creation."""
+        """Return the snapshot that the retained chain starts from, at ``base_revision``; None if it starts with the creation."""
         ...
 
     def commit_of(self, execution_id: str, commit_id: str) -> StoredCommit | None:
-        """The commit with this id, if it landed. Of one that was archived and had an id that a user chose, the revision is known,
-        and header and body are empty."""
+        """Return the commit with this id; None if it did not land.
+
+        Of an archived commit whose id a user chose, the revision is known, and header and body are empty.
+        """
         ...
 
     def find(self, query: ExecutionQuery) -> list[Head]:
-        """Executions in order of creation, newest first."""
+        """Return executions in order of creation, newest first."""
         ...
 
 
@@ -107,23 +109,23 @@ class ScopedStateReads(Protocol):
     """Reads of scoped state."""
 
     def entries(self, scope: str, keys: Sequence[str]) -> dict[str, StoredEntry]:
-        """The live entries of these keys: deleted and expired ones are absent."""
+        """Return the live entries of these keys; deleted and expired ones are absent."""
         ...
 
     def scan(self, scope: str, *, prefix: str = "", after: str | None = None, limit: int = 1_000) -> list[tuple[str, StoredEntry]]:
-        """A page of live entries in order of the keys' UTF-8 bytes, after a key, with a prefix."""
+        """Return a page of live entries in order of the keys' UTF-8 bytes, after a key, with a prefix."""
         ...
 
     def changes(self, scope: str, after: int) -> list[tuple[str, StoredEntry]]:
-        """Entries, tombstones among them, with a revision greater than ``after``, in order of revision."""
+        """Return the entries with a revision greater than ``after``, tombstones among them, in order of revision."""
         ...
 
     def totals(self, scope: str) -> ScopeTotals:
-        """The scope's revision, number of keys and bytes."""
+        """Return the scope's revision, number of keys and bytes."""
         ...
 
     def scopes(self, workspace_id: str | None = None) -> Iterator[str]:
-        """The paths of all scopes that hold anything, of one workspace or of all."""
+        """Return the paths of all scopes that hold anything, of one workspace or of all."""
         ...
 
 
@@ -131,37 +133,41 @@ class QueueReads(Protocol):
     """Reads of queue items, lanes and settings."""
 
     def item(self, item_id: str) -> Item | None:
-        """A queue item as it is now."""
+        """Return a queue item as it is now; None if there is none."""
         ...
 
     def items(self, query: ItemQuery) -> list[Item]:
-        """Queue items, newest first."""
+        """Return queue items, newest first."""
         ...
 
     def lanes(self, workspace_id: str | None = None) -> list[Lane]:
-        """How many items wait and run, by workspace and queue; empty lanes may be left out."""
+        """Return the numbers of items that wait and run, by workspace and queue; empty lanes may be left out."""
         ...
 
     def next_ready_ms(self) -> int | None:
-        """When the next delayed item becomes ready, by the store's clock: a time in the past if it has not been claimed since; None
-        if no item is delayed. One look at an index."""
+        """Return when the next delayed item becomes ready, by the store's clock; None if no item is delayed.
+
+        The time is in the past if the item has not been claimed since. One look at an index.
+        """
         ...
 
     def has_ready(self) -> bool:
-        """Whether items wait that a claim has found ready, or that were ready from the start; whether they have capacity or not.
-        One look at an index."""
+        """Return whether ready items wait, with capacity or without.
+
+        An item is ready from the start, or once a claim has found it ready. One look at an index.
+        """
         ...
 
     def workspaces(self) -> list[Workspace]:
-        """All workspaces by id. ``default`` is always among them."""
+        """Return all workspaces by id. ``default`` is always among them."""
         ...
 
     def tiers(self) -> list[Tier]:
-        """All tiers by name; those of ``model.queue_item.TIERS`` are always among them."""
+        """Return all tiers by name; those of ``model.queue_item.TIERS`` are always among them."""
         ...
 
     def queues(self) -> list[QueueSettings]:
-        """The queues that were set up, by name."""
+        """Return the queues that were set up, by name."""
         ...
 
 
@@ -178,15 +184,15 @@ class Store(ExecutionReads, ScopedStateReads, QueueReads, Protocol):
         ...
 
     def close(self) -> None:
-        """Give back every resource. A second call does nothing."""
+        """Release every resource. A second call does nothing."""
         ...
 
     def capabilities(self) -> Capabilities:
-        """The capabilities of this store."""
+        """Return the capabilities of this store."""
         ...
 
     def durability(self) -> Durability:
-        """The durability of acknowledged commits."""
+        """Return the durability of acknowledged commits."""
         ...
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
@@ -224,11 +230,11 @@ class Store(ExecutionReads, ScopedStateReads, QueueReads, Protocol):
         ...
 
     def now_ms(self) -> int:
-        """The store's clock, in milliseconds since 1970."""
+        """Return the store's time, in milliseconds since 1970."""
         ...
 
     def check(self) -> None:
-        """Make sure that the store can be read from now; raise ``StoreUnavailable`` that names the part that is down."""
+        """Check that the store can be read; raise ``StoreUnavailable`` that names the part that is down."""
         ...
 
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:

@@ -36,7 +36,7 @@ class DeclaredWorkflow(Workflow[..., Any]):
 
     @property
     def takes_input(self) -> bool:
-        """Whether it may have an input: always, as ``trigger.input``."""
+        """True: it may have an input, as ``trigger.input``."""
         return True
 
     def value_of(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:

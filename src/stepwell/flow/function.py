@@ -158,7 +158,7 @@ class _Annotated:
 
     @functools.cached_property
     def is_plain(self) -> bool:
-        """Whether the type of the result is made of JSON types only, so that the result needs no conversion to become JSON."""
+        """True if the type of the result is made of JSON types only, so that the result needs no conversion to become JSON."""
         return is_plain_type(self.returned)
 
     def encode(self, result: object, limits: Limits) -> bytes:
@@ -314,7 +314,7 @@ class Workflow(Generic[P, R]):
 
     @property
     def takes_input(self) -> bool:
-        """Whether its function has a parameter."""
+        """True if its function has a parameter."""
         return bool(self._parameters)
 
     def value_of(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:

@@ -98,7 +98,7 @@ class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class StepMissing(msgspec.Struct, frozen=True, gc=False):
-    """This driver does not know the step. Another driver may know it."""
+    """The driver does not know the step. Another driver may know it."""
 
     token_id: str
     key: str

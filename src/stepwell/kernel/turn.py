@@ -164,7 +164,7 @@ class KernelTurns:
 
     @property
     def has_events(self) -> bool:
-        """Whether there are events for a turn."""
+        """True if there are events for a turn."""
         return bool(self._events or self._groups or self._failure) and not self.is_over
 
     # Turns.

@@ -386,7 +386,7 @@ class PutQueue(msgspec.Struct, frozen=True, gc=False):
 
 
 class ItemQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which items to find; everything given must match. Newest first."""
+    """A filter for queue items, newest first; everything given must match."""
 
     workspace_id: str | None = None
     queue: str | None = None

@@ -122,7 +122,7 @@ class LoopContext(msgspec.Struct, frozen=True):
 
 
 class Presence(StrEnum):
-    """Whether a token or cancel scope is live or was cancelled."""
+    """The state of a token or cancel scope: live, or cancelled."""
 
     ACTIVE = "active"
     CANCELLED = "cancelled"
@@ -151,7 +151,7 @@ class CancelScope(msgspec.Struct, frozen=True):
 
 
 class EventTrigger(msgspec.Struct, frozen=True, tag="event", tag_field="kind"):
-    """Something happened to an entity."""
+    """An event of an entity, which started the run."""
 
     type: str
     entity: Value = None
@@ -327,7 +327,7 @@ def value_of_trigger(trigger: Trigger) -> Value:
 
 
 class _GovernedInput(msgspec.Struct, frozen=True):
-    """What a queue item begins its execution with, if the request has a governance of its own."""
+    """The input of a queue item whose request has a governance of its own."""
 
     governance: dict[str, Any]
     trigger: msgspec.Raw

@@ -179,7 +179,7 @@ class Notifications:
 
     @property
     def is_listening(self) -> bool:
-        """Whether it listens to the store."""
+        """True while it listens to the store."""
         return self._stop is not None
 
     def listen(self, topic: str) -> Subscription:

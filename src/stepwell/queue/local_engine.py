@@ -110,12 +110,12 @@ class _Started:
 
     @property
     def is_id_taken(self) -> bool:
-        """Whether an execution with this id existed before."""
+        """True if an execution with this id existed before."""
         return isinstance(self.writer.creation_error, AlreadyExists)
 
     @property
     def is_store_away(self) -> bool:
-        """Whether the first commit failed because the store was unavailable."""
+        """True if the first commit failed because the store was unavailable."""
         return isinstance(self.writer.creation_error, StoreUnavailable | CommitUnknown)
 
 

@@ -138,7 +138,7 @@ Moment = Annotated[int, msgspec.Meta(ge=0, le=LATEST_MS)]
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """When a schedule ticks; one of the three fields is given."""
+    """The times of a schedule: a cron expression, an interval or a single time; one of the three fields is given."""
 
     cron: Name | None = None
     zone: Name = "UTC"

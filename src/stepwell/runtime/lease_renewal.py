@@ -38,7 +38,7 @@ class Leased(Protocol):
 
     @property
     def is_created(self) -> bool:
-        """Whether the execution exists: one that does not exist has no lease yet."""
+        """True if the execution exists: one that does not exist has no lease yet."""
         ...
 
     def lose(self, error: LeaseLost) -> None:

@@ -71,7 +71,7 @@ class SessionLoader:
         return head.claims
 
     async def _has_turn(self, live: CachedExecution) -> bool:
-        """Whether the item of a PENDING execution has its slot: it has from the start, unless it waits for a retry."""
+        """Return whether the item of a PENDING execution has its slot: it has from the start, unless it waits for a retry."""
         item_id = live.state.identity.item_id
         item = None if item_id is None else await self._driver.run(self._executions.item(item_id))
         return item is not None and item.status is ItemStatus.DISPATCHED

@@ -125,12 +125,12 @@ class LocalWorker(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether it can run another execution now."""
+        """True if it can run another execution now."""
         ...
 
     @property
     def lease_seconds(self) -> float:
-        """How long its leases last."""
+        """The length of its leases."""
         ...
 
     def room_lent(self) -> AbstractContextManager[None]:

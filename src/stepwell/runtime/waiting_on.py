@@ -1,4 +1,4 @@
-"""What a run that does not move waits for: one answer, for people and for programs."""
+"""The reason why a run does not move: one answer, for people and for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["WaitingOn", "away", "waiting_on"]
 
 
 class WaitingOn(msgspec.Struct, frozen=True):
-    """What a run that does not move waits for."""
+    """The reason why a run does not move."""
 
     kind: str
     """``signal``, ``approval``, ``timer``, ``child``, ``retry``, ``capacity``, ``worker_missing`` or ``store_away``."""

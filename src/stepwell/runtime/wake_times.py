@@ -1,4 +1,4 @@
-"""When executions that rested here want to be woken, so that timers are on time without a poll."""
+"""Wake-up times of executions that rest in the store, so that timers are on time without a poll."""
 
 from __future__ import annotations
 

@@ -160,16 +160,16 @@ class Worker:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether ``stop`` was called."""
+        """True once ``stop`` was called."""
         return self._is_stopping
 
     @property
     def has_room(self) -> bool:
-        """Whether another execution can be run now."""
+        """True if another execution can be run now."""
         return not self._is_stopping and self._loop is not None and len(self._sessions) < self._concurrency
 
     def is_alone_with_one(self) -> bool:
-        """Whether a single execution is being run, outside of a step, so that its next commit is all there is to do.
+        """Return whether a single execution is being run, outside of a step, so that its next commit is all there is to do.
 
         False while the worker stops, since then a grace has to be watched.
         """

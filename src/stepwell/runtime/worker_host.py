@@ -1,4 +1,4 @@
-"""Where a worker runs: in a thread with an event loop of its own, or in a process that serves until a signal.
+"""Hosts of a worker: a thread with an event loop of its own, or a process that serves until a signal.
 
 The blocking face uses the thread. ``stepwell worker`` uses ``serve``: the first signal drains, the second hands back at once.
 """

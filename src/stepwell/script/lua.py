@@ -61,7 +61,7 @@ class LuaProcess(ChildProcess):
         return {}
 
     async def start(self) -> None:
-        """Have it ready and confined."""
+        """Start the process, and confine it."""
         await super().start()
         if not self._is_confined:
             limits = ProcessLimits(self._limits.script_memory_bytes, self._life_seconds + 1)
@@ -88,7 +88,7 @@ class LuaProcess(ChildProcess):
 
     @property
     def is_worn(self) -> bool:
-        """Whether another script could use up what CPU time the process has left."""
+        """True if another script could use up the CPU time that the process has left."""
         return self._used_seconds + self._limits.script_ms / 1000 > self._life_seconds
 
 

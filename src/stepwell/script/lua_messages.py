@@ -1,4 +1,4 @@
-"""What a worker and a Lua process say to each other, as frames of JSON."""
+"""Messages between a worker and a Lua process, as frames of JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["HostReply", "ProcessLimits", "ScriptMessage", "ScriptTask"]
 
 
 class ProcessLimits(msgspec.Struct, frozen=True):
-    """What one process may use; the first frame that it gets."""
+    """Limits of one process; the first frame that it gets."""
 
     memory_bytes: int
     """What one script may allocate in Lua."""
@@ -34,7 +34,7 @@ class ScriptTask(msgspec.Struct, frozen=True):
 
 
 class ScriptMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a script's process says: that it calls something, or how it ended."""
+    """A message of a script's process: a call, or the end of the script."""
 
     kind: str
     """``ask``, ``done`` or ``failed``."""
@@ -46,7 +46,7 @@ class ScriptMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HostReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the parent answers to a call."""
+    """The parent's answer to a call."""
 
     value: Any = None
     error: str | None = None

@@ -37,7 +37,7 @@ _NO_DIGEST = "0" * 64
 
 
 class _Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What is stored of a token, session or ticket."""
+    """The stored form of a token, session or ticket."""
 
     digest: str = ""
     name: str

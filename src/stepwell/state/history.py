@@ -142,7 +142,7 @@ class History:
         return {name: digest for name, digest in zip(execution_ids, found, strict=True) if digest is not None}
 
     def item(self, item_id: str) -> Operation[Item | None]:
-        """The queue item that an execution came from."""
+        """Return the queue item that an execution came from."""
         return (yield from read(lambda: self._store.item(item_id)))
 
     def scan(self, scope: str) -> Operation[list[tuple[str, StoredEntry]]]:

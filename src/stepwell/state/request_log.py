@@ -1,4 +1,4 @@
-"""What the HTTP server notes about requests: replies kept under idempotency keys, and an audit of every change.
+"""Records of HTTP requests: replies kept under idempotency keys, and an audit of every change.
 
 Both are rows of Stepwell's own records that expire. A scope holds a limited number of keys, so the rows are spread over buckets:
 replies by the digest of their key, the audit by the hour.

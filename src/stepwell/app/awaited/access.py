@@ -11,7 +11,7 @@ __all__ = ["AsyncAccess"]
 
 
 class AsyncAccess:
-    """Who may call the HTTP server of a store: ``well.access``.
+    """Access to the HTTP server of a store: ``well.access``.
 
     The store keeps only digests of secrets. A secret is returned once, by the call that makes it.
     """

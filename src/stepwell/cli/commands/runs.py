@@ -171,7 +171,7 @@ def _say_how_to_go_on(screen: Screen, target: str, execution_id: str) -> None:
 
 
 def _end_when_interrupted() -> None:
-    """From now on, end the process at an interrupt.
+    """End the process at an interrupt from now on.
 
     A separate thread waits for the signal, because one that arrives just before the main thread blocks would not interrupt it.
     """

@@ -109,12 +109,12 @@ class Located:
 
     @property
     def is_null(self) -> bool:
-        """Whether the value is null."""
+        """True if the value is null."""
         return self.scalar is None and not self.is_container
 
     @property
     def is_container(self) -> bool:
-        """Whether it is a list or a mapping."""
+        """True if it is a list or a mapping."""
         return self.items is not None or self.members is not None
 
     def children(self) -> Iterable[tuple[str | int, Located]]:

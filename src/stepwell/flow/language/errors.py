@@ -83,7 +83,7 @@ class EvaluationError(Exception):
 
 
 class MissingValue(EvaluationError):
-    """There is no such item; a default replaces it, as for a path that leads to nothing."""
+    """An item that does not exist; a default replaces it, as for a path that leads to nothing."""
 
 
 class EvaluationBudget:

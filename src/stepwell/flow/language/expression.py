@@ -180,7 +180,7 @@ class Expression:
 
     @property
     def is_constant(self) -> bool:
-        """Whether it has the same value on all data."""
+        """True if it has the same value on all data."""
         return not self.references
 
     def evaluate(self, facts: Facts) -> Value:

@@ -77,7 +77,7 @@ class Template:
 
     @property
     def is_constant(self) -> bool:
-        """Whether it gives the same value on all data."""
+        """True if it gives the same value on all data."""
         return not self.references
 
     def fill(self, facts: Facts) -> Value:

@@ -54,7 +54,7 @@ _NEVER = (inf, 0)
 
 
 class JoinCount:
-    """How many children of a join have ended, and how. Kept in memory and recounted from the record after a resume.
+    """Counts of the ended children of a join, by outcome. Kept in memory and recounted from the record after a resume.
 
     Of children that ended in the same millisecond, the first in document order counts as the first, because the record has no
     finer order.
@@ -77,7 +77,7 @@ class JoinCount:
 
     @property
     def left(self) -> int:
-        """How many have not ended."""
+        """The number of children that have not ended."""
         return self.total - self.succeeded - self.failed - self.ignored
 
     def count(self, slot: str, error: Trouble | None, at_ms: int, *, is_optional: bool = False) -> None:

@@ -75,7 +75,7 @@ class OracleAnswer(NamedTuple):
 
     @property
     def is_failure(self) -> bool:
-        """Whether the evaluation failed, which fails the node."""
+        """True if the evaluation failed, which fails the node."""
         return self.question.answers[self.number] is UNKNOWN
 
     def __str__(self) -> str:

@@ -301,7 +301,7 @@ class Exploration(msgspec.Struct, frozen=True):
         return not self.bound
 
     def findings(self, definition: Definition) -> Findings:
-        """The faults as findings of the document checker."""
+        """Return the faults as findings of the document checker."""
         outline = Outline(definition)
         for fault in self.faults:
             way = f"\nafter: {', '.join(fault.path)}" if fault.path else ""

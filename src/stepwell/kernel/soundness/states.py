@@ -203,7 +203,7 @@ class ExploredMove(NamedTuple):
 
     @property
     def is_failure(self) -> bool:
-        """Whether it is the failure of a step."""
+        """True if it is the failure of a step."""
         return self.how == "fails"
 
 

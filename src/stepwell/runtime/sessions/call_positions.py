@@ -78,11 +78,11 @@ class CallSequence:
         return f"{self.path}{name}" if count == 1 and "#" not in name else f"{self.path}{name}#{count}"
 
     def upcoming(self) -> str:
-        """The position of the next call."""
+        """Return the position of the next call."""
         return f"{self.path}{self._calls + 1}"
 
     def upcoming_branch(self) -> str:
-        """The path of the next task's branch."""
+        """Return the path of the next task's branch."""
         return f"{self.path}{self._children + 1}/"
 
 

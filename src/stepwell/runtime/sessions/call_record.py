@@ -51,7 +51,7 @@ class CallRecord:
     # Outcomes of calls.
 
     def was_reached(self, position: str, branch: str) -> bool:
-        """Whether an earlier session came to the call at a position or to a branch: its outcome is recorded, or it waits."""
+        """Return whether an earlier session reached the call at a position or a branch: its outcome is recorded, or it waits."""
         return position in self._recorded or position in self._waiting or branch in self._branches
 
     def outcome(self, key: str) -> StepOutput | None:

@@ -382,6 +382,6 @@ class Calls:
         raise AssertionError  # itertools.count does not end
 
     def _child_id(self, position: str, turn: int = 0) -> str:
-        """Positions hold only digits and slashes, so the last colon ends the parent's id: no two calls share a child id."""
+        """Return the id of a call's child. Positions hold only digits and slashes, so no two calls share a child id."""
         call = position + (f"~{turn}" if turn else "")
         return child_id_of(self._identity.execution_id, call, self._services.limits.key_bytes)

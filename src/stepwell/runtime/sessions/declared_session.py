@@ -69,7 +69,7 @@ class DeclaredSession(Session):
 
     @property
     def is_running_steps(self) -> bool:
-        """Whether steps or starts of children are under way."""
+        """True while steps or starts of children are under way."""
         return self._effects.is_busy
 
     # From the claim to the rest or end.
@@ -116,7 +116,7 @@ class DeclaredSession(Session):
         return min((each for each in times if each is not None), default=None)
 
     def _look_again_ms(self, now: int) -> int | None:
-        """When to look whether the steps that are not known here have come, or another worker has them."""
+        """Return when to look whether the steps that are not known here have come, or another worker has them."""
         looked = [self._turns.kernel.looked(token_id) for token_id in self._effects.missing]
         if not looked:
             return None

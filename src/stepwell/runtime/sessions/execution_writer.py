@@ -114,7 +114,7 @@ class ExecutionWriter:
 
     @property
     def state(self) -> State:
-        """The execution's state, up to the last commit; before the first one, what its creation will come to."""
+        """The execution's state, up to the last commit; before the first one, the state that its creation will give."""
         return self._live.state
 
     @property
@@ -124,12 +124,12 @@ class ExecutionWriter:
 
     @property
     def is_created(self) -> bool:
-        """Whether the execution exists."""
+        """True if the execution exists."""
         return self._first is None
 
     @property
     def is_busy(self) -> bool:
-        """Whether a commit is under way."""
+        """True while a commit is under way."""
         return self._is_writing
 
     def buffer(self, *mutations: Planned) -> None:
@@ -187,7 +187,7 @@ class ExecutionWriter:
         return receipt
 
     def _keep(self, buffered: list[Planned]) -> None:
-        """Have the buffer land with the next commit, since the rest of the batch was refused; but only once."""
+        """Keep the buffer for the next commit, since the rest of the batch was refused; but only once."""
         self._was_buffer_kept = bool(buffered) and not self._was_buffer_kept
         if self._was_buffer_kept:
             self._buffered = [*buffered, *self._buffered]

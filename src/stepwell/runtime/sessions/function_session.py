@@ -80,7 +80,7 @@ class Compensation:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether this or an earlier session has begun compensation."""
+        """True if this or an earlier session has begun compensation."""
         return bool(self._record.token(COMPENSATION))
 
     def plan(self, undo: CompensationCall) -> None:
@@ -187,7 +187,7 @@ class FunctionSession(Session):
 
     @property
     def is_running_steps(self) -> bool:
-        """Whether steps or calls of children are under way."""
+        """True while steps or calls of children are under way."""
         return bool(self._waits.making)
 
     # From the start to the end.

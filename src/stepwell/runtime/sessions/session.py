@@ -69,7 +69,7 @@ class Session(ABC):
 
     @property
     def is_created(self) -> bool:
-        """Whether the execution exists: one from the queue is created by its first commit."""
+        """True if the execution exists: one from the queue is created by its first commit."""
         return self._writer.is_created
 
     # The parts in which function and declared sessions differ.
@@ -77,7 +77,7 @@ class Session(ABC):
     @property
     @abstractmethod
     def is_running_steps(self) -> bool:
-        """Whether steps or calls of children are under way."""
+        """True while steps or calls of children are under way."""
 
     @abstractmethod
     async def _work(self) -> None:

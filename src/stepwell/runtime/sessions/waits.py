@@ -125,7 +125,7 @@ class Waits:
 
     @property
     def has_told(self) -> bool:
-        """Whether the code was told of the interruption."""
+        """True if the interruption was raised in the code."""
         return bool(self._warned)
 
     def deliver_cancel(self, position: str) -> None:

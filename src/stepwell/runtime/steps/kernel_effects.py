@@ -77,7 +77,7 @@ class KernelEffects:
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything is under way."""
+        """True while anything is under way."""
         return bool(self._tasks)
 
     def make(self, asked: RunStep) -> None:

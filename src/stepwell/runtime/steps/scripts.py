@@ -55,7 +55,7 @@ _installed: dict[str, EngineFactory] = {}
 
 
 def install_engine(language: str, make: EngineFactory | None) -> None:
-    """Have scripts of a language run by an engine that each worker makes for itself; None takes it away."""
+    """Install the engine of a script language, which each worker makes for itself; None removes it."""
     if make is None:
         _installed.pop(language, None)
     else:

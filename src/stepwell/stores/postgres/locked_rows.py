@@ -44,7 +44,7 @@ _ALL = 2**62
 
 
 class Footprint:
-    """Everything that a group may read or write."""
+    """The rows that a group may read or write."""
 
     def __init__(self) -> None:
         self.executions: set[str] = set()
@@ -119,7 +119,10 @@ class LockedRows:
         fetch_entry: Callable[[str, str], StoredEntry | None],
         fetch_expired: Callable[[str], list[str]],
     ) -> None:
-        """``fetch_entry`` reads an entry, and ``fetch_expired`` the expired keys of a scope, that the footprint did not name."""
+        """Hold the rows of a footprint.
+
+        ``fetch_entry`` reads an entry, and ``fetch_expired`` the expired keys of a scope, that the footprint did not name.
+        """
         self.now_ms, self._fetch_entry, self._fetch_expired = now_ms, fetch_entry, fetch_expired
         self.heads: dict[str, Head] = {}
         self.deleted: dict[str, Head] = {}

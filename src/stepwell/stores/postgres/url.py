@@ -46,7 +46,7 @@ class PostgresSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_url(url: str) -> PostgresSettings:
-    """The settings in a URL such as ``postgresql://user:password@host/database?schema=stepwell``.
+    """Return the settings in a URL such as ``postgresql://user:password@host/database?schema=stepwell``.
 
     Our own options are taken out, and libpq gets the rest: ``sslmode``, several hosts, and whatever else it knows.
     """

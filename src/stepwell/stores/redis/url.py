@@ -22,7 +22,7 @@ _SENTINEL_PORT = 26379
 
 
 class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the server is, and how this store uses it."""
+    """Settings of a ``redis:`` URL."""
 
     host: str = ""
     """Host of the server; empty if Sentinels name it."""
