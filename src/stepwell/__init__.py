@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         CommitUnknown,
         Conflict,
         Corrupted,
+        EncryptionKeyMissing,
         EngineUnavailable,
         ExecutionCancelled,
         ExecutionEnded,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
         StoreUnsafe,
         ValidationFailed,
+        ValueErased,
     )
     from stepwell.flow.function import step, workflow
     from stepwell.flow.governance import Governance
@@ -120,6 +122,7 @@ __all__ = [
     "DataStore",
     "DefinitionSummary",
     "Demand",
+    "EncryptionKeyMissing",
     "EngineUnavailable",
     "Entry",
     "ErrorRecord",
@@ -195,6 +198,7 @@ __all__ = [
     "Turn",
     "TurnResult",
     "ValidationFailed",
+    "ValueErased",
     "Verification",
     "Waiting",
     "WaitingOn",
@@ -239,6 +243,7 @@ _HOMES = {
         "CommitUnknown",
         "Conflict",
         "Corrupted",
+        "EncryptionKeyMissing",
         "EngineUnavailable",
         "ExecutionCancelled",
         "ExecutionEnded",
@@ -268,6 +273,7 @@ _HOMES = {
         "StoreUnavailable",
         "StoreUnsafe",
         "ValidationFailed",
+        "ValueErased",
     ),
     "flow.governance": ("Governance",),
     "flow.function": ("step", "workflow"),

@@ -9,6 +9,7 @@
     │   ├── InvalidBackup       files that are no backup, or a damaged one
     │   └── InvalidDefinition   a workflow definition with faults
     ├── NotFound                no such execution, revision or receipt
+    │   └── ValueErased         the value was erased together with the key of its subject
     ├── Conflict                another writer was first
     │   ├── AlreadyExists       the id is taken
     │   ├── ExecutionEnded      the execution has ended and accepts no messages
@@ -21,6 +22,7 @@
     │   ├── StoreForeign        the file or database is not Stepwell's
     │   ├── StoreNewer          written by newer code than this
     │   ├── StoreUnsafe         a server or library version known to lose data
+    │   ├── EncryptionKeyMissing  values are encrypted with a key that is not given here
     │   └── Corrupted           stored bytes do not match their digests
     ├── CommitUnknown           the reply to a commit was lost
     ├── StepFailed              a step failed for good
@@ -51,6 +53,7 @@ __all__ = [
     "CommitUnknown",
     "Conflict",
     "Corrupted",
+    "EncryptionKeyMissing",
     "EngineUnavailable",
     "ExecutionCancelled",
     "ExecutionEnded",
@@ -80,6 +83,7 @@ __all__ = [
     "StoreUnavailable",
     "StoreUnsafe",
     "ValidationFailed",
+    "ValueErased",
 ]
 
 
@@ -181,6 +185,16 @@ class NotFound(StepwellError):
     code = "SW-200"
 
 
+class ValueErased(NotFound):
+    """The value was erased: the key of the person that it was about was destroyed, and nobody can read it any more."""
+
+    code = "SW-208"
+
+    def __init__(self, message: str | None = None, *, execution_id: str = "", key: str = "") -> None:
+        super().__init__(message)
+        self.execution_id, self.key = execution_id, key
+
+
 class Conflict(StepwellError):
     """Another writer was first; load the newer state and decide again."""
 
@@ -267,6 +281,17 @@ class StoreUnsafe(StoreUnavailable):
     """The version of the storage engine is known to lose data; upgrade it."""
 
     code = "SW-304"
+
+
+class EncryptionKeyMissing(StoreUnavailable):
+    """The values of this store are encrypted, and their key is not among those that were given; nothing was written."""
+
+    code = "SW-306"
+
+    def __init__(self, message: str | None = None, *, key_id: str = "") -> None:
+        super().__init__(message)
+        self.key_id = key_id
+        """The id of the key that is missing."""
 
 
 class Corrupted(StoreUnavailable):

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from typing import Any, Protocol, TypeVar
 
-from stepwell.errors import CommitUnknown, Corrupted, StoreForeign, StoreNewer, StoreUnavailable, StoreUnsafe
+from stepwell.errors import CommitUnknown, Corrupted, EncryptionKeyMissing, StoreForeign, StoreNewer, StoreUnavailable, StoreUnsafe
 from stepwell.runtime.lease_renewal import monotonic
 
 __all__ = [
@@ -41,7 +41,7 @@ again and again, as on a disk that is almost full, its step is repeated no more 
 _PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Seconds to wait after a failed try, by the number of failed tries: a store that is back is used soon."""
 
-_FOR_GOOD = (Corrupted, StoreForeign, StoreNewer, StoreUnsafe)
+_FOR_GOOD = (Corrupted, EncryptionKeyMissing, StoreForeign, StoreNewer, StoreUnsafe)
 
 
 def is_away(error: BaseException) -> bool:

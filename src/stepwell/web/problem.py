@@ -50,6 +50,7 @@ _HTTP_KINDS = (
 _STATUSES: dict[type[StepwellError], int] = {
     errors.ValidationFailed: 422,
     errors.NotFound: 404,
+    errors.ValueErased: 410,
     errors.Conflict: 409,
     errors.ReceiptArchived: 410,
     errors.LeaseLost: 409,
@@ -62,7 +63,7 @@ _STATUSES: dict[type[StepwellError], int] = {
 _RETRYABLE = (errors.LockHeld, errors.StoreUnavailable)
 # What frees itself: the same request may be accepted later.
 _BUSY_LIMITS = frozenset(("concurrency", "queue_depth"))
-_PERMANENT = (errors.StoreForeign, errors.StoreNewer, errors.StoreUnsafe, errors.Corrupted)
+_PERMANENT = (errors.StoreForeign, errors.StoreNewer, errors.StoreUnsafe, errors.Corrupted, errors.EncryptionKeyMissing)
 
 
 def _kind_of_class(kind: type[StepwellError]) -> ProblemKind:
