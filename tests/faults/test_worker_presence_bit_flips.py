@@ -1,4 +1,4 @@
-"""T11 for word of workers: what was damaged at rest hides no other worker, and is told once."""
+"""T11 for heartbeats of workers: a damaged row hides no other worker, and is logged once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_damaged_word_of_a_worker_hides_no_other_and_is_told_once(
             assert item.why().codes == ("ready",)
         told = [record.getMessage() for record in caplog.records]
         assert told == [
-            "word of worker 'bad' cannot be read here, and is left out until it comes anew: it does not match its checksum"
+            "the heartbeat of worker 'bad' cannot be read and is ignored until it is renewed: it does not match its checksum"
         ]
         appear(well, "bad")
         assert seen(well) == ["a", "bad", "z"]

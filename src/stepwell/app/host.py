@@ -61,7 +61,7 @@ class Host:
             return self._thread.worker
 
     def stop_worker(self, grace_seconds: float | None) -> None:
-        """Have the worker claim no more and hand its executions back; return at once."""
+        """Make the worker claim no more and hand its executions back; return at once."""
         if self.worker is not None:
             self.worker.stop(grace_seconds)
 
@@ -117,7 +117,7 @@ class AsyncHost:
         return self.worker
 
     def stop_worker(self, grace_seconds: float | None) -> None:
-        """Have the worker claim no more and hand its executions back; return at once."""
+        """Make the worker claim no more and hand its executions back; return at once."""
         if self.worker is not None:
             self.worker.stop(grace_seconds)
 

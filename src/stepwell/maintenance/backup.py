@@ -70,7 +70,7 @@ class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackupVerification(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check of a backup found."""
+    """The result of a check of a backup."""
 
     ok: bool
     problems: tuple[str, ...]
@@ -106,7 +106,7 @@ def _number(*parts: object) -> int:
 
 
 class Moment:
-    """Everything in a store, or of one workspace, at one moment."""
+    """The content of a store, or of one workspace, at one moment."""
 
     def __init__(self, store: Store, workspace: str | None, chains: _Sink | None = None, values: _Sink | None = None) -> None:
         self._store, self._workspace = store, workspace
@@ -229,7 +229,7 @@ class Moment:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of each there are."""
+        """The number of records of each kind."""
         commits = sum(head.revision - head.base_revision for head in self.heads.values())
         return {
             "executions": len(self.heads),

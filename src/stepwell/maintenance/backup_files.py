@@ -139,7 +139,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup consists of."""
+    """The list of a backup's files, with their digests."""
 
     format: str = _FORMAT
     schema: int = BACKUP_SCHEMA

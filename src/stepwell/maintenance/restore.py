@@ -178,7 +178,7 @@ def _check(units: Sequence[Unit], outcomes: Sequence[Outcome]) -> None:
 
 
 class _Restoring:
-    """What a restore writes, in batches, in an order in which everything refers to what is there already."""
+    """The writes of a restore, in batches, in an order in which each refers only to earlier ones."""
 
     def __init__(self, folder: Path, manifest: Manifest, now_ms: int) -> None:
         self._folder, self._manifest, self._now_ms = folder, manifest, now_ms

@@ -309,7 +309,7 @@ class ItemMark(msgspec.Struct, frozen=True, gc=False):
         if self.status not in _MARKS:
             raise InvalidInput(f"an item is marked as one of {', '.join(sorted(_MARKS))}, not {self.status!r}")
         if self.status == ItemStatus.PENDING and self.fence is not None:
-            raise InvalidInput("an item that waits again is nobody's claim: mark it without a fence")
+            raise InvalidInput("an item that waits again has no claim: mark it without a fence")
 
 
 class ReturnItem(msgspec.Struct, frozen=True, gc=False):

@@ -20,7 +20,7 @@ RETRY_SECONDS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 
 
 class WebhookEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """An address that is told when runs of a workspace end."""
+    """An address that gets a message when a run of a workspace ends."""
 
     name: str
     workspace: str

@@ -130,7 +130,7 @@ class Presences:
             except msgspec.DecodeError as error:
                 unread[name] = str(error)
         for name in unread.keys() - self._unread:
-            log.warning("word of worker %r cannot be read here, and is left out until it comes anew: %s", name, unread[name])
+            log.warning("the heartbeat of worker %r cannot be read and is ignored until it is renewed: %s", name, unread[name])
         self._unread = frozenset(unread)
         return found
 

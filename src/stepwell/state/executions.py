@@ -141,7 +141,7 @@ class CommitTerms(msgspec.Struct, frozen=True):
     mark: ItemMark | None = None
     """The new status of the execution's queue item; its end follows from the execution's and need not be given."""
     is_counted: bool = False
-    """Whether a user wrote every change of the commit, so that a fault is told with its number."""
+    """True if a user wrote every change of the commit, so that a fault is reported with its number."""
 
 
 _FREE = CommitTerms()

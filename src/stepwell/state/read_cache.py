@@ -1,4 +1,4 @@
-"""A read cache for one scope: values in memory, dropped at every write that this process hears of.
+"""A read cache for one scope: values in memory, dropped at every write that this process is notified of.
 
 How stale can a value be? A write of this process drops it before the write is acknowledged. A write of another process drops it
 when the store's notification arrives (PostgreSQL and Redis send one, SQLite is polled every 10 ms). If the notification is lost,

@@ -58,7 +58,7 @@ class KeptReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One change that somebody requested over HTTP."""
+    """One change that was requested over HTTP."""
 
     entry_id: str
     at: datetime

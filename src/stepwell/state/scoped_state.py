@@ -164,7 +164,7 @@ class ScopeOperations:
             except ValidationFailed as error:
                 problems += error.errors
         if problems:
-            raise refusal(list(dict.fromkeys(problems)))  # what is wrong with the TTL is told once
+            raise refusal(list(dict.fromkeys(problems)))  # a wrong TTL is reported once, not for each key
         answers = (yield from self._shared.write(*ops)) if ops else ()
         for key, answer in zip(values, answers, strict=False):
             self._see(key, _revision(answer))

@@ -138,7 +138,7 @@ class Activities:
         return sealed(BeginAnswer(fence, _answer_of(live.state)), "an answer")
 
     async def _take_over(self, execution_id: str) -> tuple[CachedExecution, int] | None:
-        """Claim an execution for Temporal; whoever ran it before can commit no more. None if there is nothing to run."""
+        """Claim an execution for Temporal; its earlier holder can commit no more. Return None if there is nothing to run."""
         host = self._host
         try:
             head = await host.driver.run(host.executions.head(execution_id))
@@ -452,7 +452,7 @@ def _own_record(who: Metadata) -> EngineRecord:
 
 
 class _Spending:
-    """What the budget of a step reads of its execution."""
+    """The part of an execution's state that the budget of a step reads."""
 
     def __init__(self, request: StepRequest) -> None:
         self.state = State()

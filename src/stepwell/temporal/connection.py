@@ -32,7 +32,7 @@ _AWAY = frozenset(
 
 @dataclass(frozen=True)
 class TemporalAddress:
-    """Where a Temporal server is, and how to be let in.
+    """The address of a Temporal server, with its credentials.
 
     Args:
         address: host and port, ``127.0.0.1:7233``.
@@ -132,7 +132,7 @@ class TemporalConnection:
         return status, "" if status is None else f"its workflow on Temporal is {status.name}"
 
     async def look(self, engine_id: str) -> None:
-        """Have a workflow read its inbox. One that has ended does not matter."""
+        """Signal a workflow to read its inbox. An ended workflow is left alone."""
         try:
             await self._call(self.client.get_workflow_handle(engine_id).signal(SignalName.LOOK))
         except InvalidInput:

@@ -50,7 +50,7 @@ class TemporalEngine:
 
     @property
     def room(self) -> int:
-        """How many more items can be started now: none while the server is away, so that items wait where they are."""
+        """The number of items that can be started now: none while the server is away, so that items wait in the queue."""
         if not self._connection.is_away:
             return _ROOM
         if monotonic() - self._asked_at >= _ASK_AGAIN_SECONDS:
@@ -106,7 +106,7 @@ class TemporalEngine:
             return  # the item was cancelled or is claimed elsewhere; the workflow finds that out, too
 
     async def _look(self, claimed: Claimed, given: RunInput, record: EngineRecord) -> EngineRecord:
-        """See what became of a workflow that was started before. One that ended without an execution gets a successor."""
+        """Look up a workflow that was started before. One that ended without an execution gets a successor."""
         status, _ = await self._connection.status(record.engine_id)
         if status is WorkflowExecutionStatus.RUNNING:
             return record

@@ -1,4 +1,4 @@
-"""What the workflows and activities of one worker share: the store, and the services to steps."""
+"""Collaborators of the workflows and activities of one worker: the store, and the services to steps."""
 
 from __future__ import annotations
 

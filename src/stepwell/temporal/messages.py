@@ -1,4 +1,4 @@
-"""What Temporal carries between the dispatcher, the workflow and its activities, as JSON that Temporal's own UI shows."""
+"""Messages between the dispatcher, the workflow and its activities, as JSON that Temporal's own UI shows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """What it takes to create the execution of a queue item, for whoever comes first: the dispatcher or the workflow."""
+    """The data to create the execution of a queue item: the dispatcher or the workflow does, whichever comes first."""
 
     item_id: str
     fence: int
@@ -76,7 +76,7 @@ class StateAnswer(msgspec.Struct, frozen=True):
 
 
 class BeginAnswer(msgspec.Struct, frozen=True):
-    """Where an execution stands, under a new fence; without one if there is nothing to run."""
+    """The state of an execution under a new fence; without one if there is nothing to run."""
 
     fence: int = 0
     state: StateAnswer | None = None
@@ -98,7 +98,7 @@ class CommitRequest(msgspec.Struct, frozen=True):
 
 
 class CommitAnswer(msgspec.Struct, frozen=True):
-    """What became of a commit. It landed if there is nothing else here."""
+    """The outcome of a commit. It landed if there is nothing else here."""
 
     digest: str = ""
     """Of the state, after a commit that landed."""
@@ -117,7 +117,7 @@ class CommitAnswer(msgspec.Struct, frozen=True):
 
 
 class InboxRequest(msgspec.Struct, frozen=True):
-    """Which messages there are beside those that are known."""
+    """A request for the messages of an inbox that are not known yet."""
 
     execution_id: str
     workspace_id: str
@@ -162,7 +162,7 @@ class StepRequest(msgspec.Struct, frozen=True):
 
 
 class StepAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How an attempt ended: with an output, with an error, or not at all since the step is unknown to this worker."""
+    """The end of an attempt: an output, an error, or neither since this worker does not know the step."""
 
     is_completed: bool = False
     output: msgspec.Raw = msgspec.Raw(b"null")
@@ -208,7 +208,7 @@ class ChildRequest(msgspec.Struct, frozen=True):
 
 
 class ChildAnswer(msgspec.Struct, frozen=True):
-    """What came of it: it runs, it has ended with news, or it cannot be started."""
+    """The outcome of a child's start: it runs, it has ended with a result, or it cannot be started."""
 
     news: Value = None
     error: dict[str, Any] | None = None
@@ -224,7 +224,7 @@ class FunctionRequest(msgspec.Struct, frozen=True):
 
 
 class FunctionAnswer(msgspec.Struct, frozen=True):
-    """Whether it has ended, and if not, when it wants to be woken."""
+    """The state of a function workflow after a session: ended, or to be woken at a time."""
 
     is_over: bool
     wake_ms: int | None = None

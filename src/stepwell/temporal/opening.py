@@ -1,4 +1,4 @@
-"""The first commit of an execution from the queue, alike for the dispatcher and the workflow: whoever comes first creates it."""
+"""The first commit of an execution from the queue, by the dispatcher or the workflow, whichever comes first."""
 
 from __future__ import annotations
 

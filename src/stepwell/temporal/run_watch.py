@@ -128,7 +128,7 @@ class RunStarter(PeriodicTask):
             log.warning("execution %r could not be started on Temporal yet: %s", execution_id, error)
 
     async def _pass_on(self, execution_id: str, record: EngineRecord) -> None:
-        """Have a workflow read its inbox if there is something that it was not told of."""
+        """Signal a workflow to read its inbox if that has messages which were not passed on."""
         path = path_of(execution_id, record.workspace_id)
         rows = await self._host.driver.run(read(lambda: self._host.store.scan(path)))
         keys = frozenset(key for key, _ in rows)

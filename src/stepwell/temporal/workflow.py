@@ -85,7 +85,7 @@ T = TypeVar("T")
 
 
 class WorkflowHost(Protocol):
-    """What a worker gives to the workflows that it runs. Nothing of it changes what they do."""
+    """The collaborators that a worker gives to its workflows. None of them changes what the workflows do."""
 
     limits: Limits
     lease_seconds: float
@@ -200,11 +200,11 @@ class StepwellWorkflow:
 
     @property
     def has_sent(self) -> bool:
-        """Whether messages came by Temporal's tools since they were last taken."""
+        """True if messages came by Temporal's tools since they were last taken."""
         return bool(self._sent)
 
     def look(self) -> None:
-        """Have the inbox read."""
+        """Note that the inbox is to be read."""
         self._is_to_look = True
 
     def take_look(self) -> bool:
@@ -214,12 +214,12 @@ class StepwellWorkflow:
 
     @property
     def has_news(self) -> bool:
-        """Whether the inbox is to be read."""
+        """True if the inbox is to be read."""
         return self._is_to_look
 
 
 class _Local:
-    """Calls of activities, one local one at a time: whoever runs an execution has a single task that makes them."""
+    """Calls of activities, local ones one at a time: a single task of an execution makes them."""
 
     def __init__(self, given: RunInput, outside: StepwellWorkflow) -> None:
         self._given, self._outside = given, outside
@@ -438,7 +438,7 @@ class _DeclaredRun(_Local):
         )
 
     def _begin_anew(self, stored: StateAnswer, fence: int, inbox: Sequence[str]) -> None:
-        """Go on from the state that another commit led to."""
+        """Continue from the state that another commit led to."""
         workflow.logger.info("another commit came first; going on from revision %d", stored.revision)
         self._fence, self._revision = fence, stored.revision
         self._state = self._state_of(stored)
@@ -625,7 +625,7 @@ class _FunctionRun(_Local):
 
 
 def _continue_as_new(given: RunInput) -> NoReturn:
-    """Go on with an empty history. The state is in the store; a message that comes meanwhile is in the inbox."""
+    """Continue as new, with an empty history. The state is in the store; messages that come meanwhile are in the inbox."""
     workflow.continue_as_new(payload(msgspec.json.encode(msgspec.structs.replace(given, origin=None))))
 
 
@@ -634,7 +634,7 @@ def _failure(asked: RunStep | StartChild, error: dict[str, Any], names: Sequence
 
 
 def _answer_in(error: ActivityError) -> StepAnswer:
-    """Return how an attempt failed: what the worker told, or why there is no word of it."""
+    """Return the failure of an attempt: the worker's, or the reason why it reported none."""
     cause = error.cause
     if isinstance(cause, ApplicationError) and cause.details:
         return msgspec.convert(cause.details[0], StepAnswer)

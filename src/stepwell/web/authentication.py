@@ -1,4 +1,4 @@
-"""Who calls: an access token, a session of the dashboard, or whom the host application names.
+"""Authentication of callers: by access token, by a session of the dashboard, or by the host application.
 
 Everything is refused unless one of these says who calls. The workspace comes from the identity alone; only a caller for all of the
 store chooses one, with the query parameter ``workspace``.
@@ -31,7 +31,7 @@ CSRF_HEADER = "x-csrf-token"
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 
 Identify = Callable[["Request"], "Identity | Awaitable[Identity | None] | None"]
-"""A function of the host application that says who makes a request; None: whoever it is, it is nobody here."""
+"""A function of the host application that returns a request's caller; None: the host names no callers."""
 
 
 def csrf_token(session: str) -> str:
@@ -55,7 +55,7 @@ class Authenticator:
         self._well, self._identify = well, identify
 
     async def identity_of(self, request: Request) -> Identity | None:
-        """Return who makes a request; None: nobody known.
+        """Return the caller of a request; None if it is unknown.
 
         Raise ``HttpProblem`` (403) for a change that is sent with a session and without its CSRF token.
         """

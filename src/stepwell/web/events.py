@@ -58,7 +58,7 @@ def commit_event(receipt: Receipt) -> Event:
 
 
 class _Followed:
-    """Something that clients follow: they wait for its next change."""
+    """A run or workspace that clients follow: they wait for its next change."""
 
     def __init__(self) -> None:
         self.clients = 0

@@ -1,4 +1,4 @@
-"""What every response gets, whichever part answers: a request id, security headers, and a plain reply instead of a stack trace."""
+"""Middleware of every response: a request id, security headers, and a plain reply instead of a stack trace."""
 
 from __future__ import annotations
 

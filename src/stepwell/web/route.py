@@ -43,7 +43,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 @dataclass
 class Reply:
-    """What a handler returns: a body that is encoded as JSON, or bytes of the route's own media type."""
+    """The result of a handler: a body that is encoded as JSON, or bytes of the route's own media type."""
 
     body: Any = None
     status: int | None = None

@@ -1,4 +1,4 @@
-"""What all requests of one server share: the well, its limits, who may call, the routes and the running streams."""
+"""The objects that all requests of one server share: the well, its limits, callers, routes and running streams."""
 
 from __future__ import annotations
 

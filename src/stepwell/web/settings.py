@@ -10,7 +10,7 @@ __all__ = ["HttpLimits"]
 
 
 class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What requests may use. What is over a limit is refused before any work is done for it."""
+    """Limits of requests. A request over a limit is refused before any work is done for it."""
 
     body_bytes: int = 1024 * 1024
     """A body, also after it is inflated."""

@@ -593,7 +593,7 @@ class Stepwell:
         return self._driver.run(self._parts.executions.delete(execution_id))
 
     def drain(self, grace_seconds: Span | None = None) -> None:
-        """Have the worker claim nothing more and hand its executions back, and return at once; ``close`` waits for the end.
+        """Make the worker claim nothing more and hand its executions back, and return at once; ``close`` waits for the end.
 
         Waiting executions are handed back at once, others at their next call. Another worker continues them.
 

@@ -267,7 +267,7 @@ class Calls:
         return self._writer.end is None and not self._waits.is_suspended
 
     def _check_time(self, position: str, error: Exception) -> None:
-        """Raise the execution's timeout if its time is over, so that the code is not told of a slow step."""
+        """Raise the execution's timeout if its time is over, so that the code does not blame a slow step."""
         left = self._seconds_left()
         if isinstance(error, TimeoutError) and left is not None and left <= 0:
             self._waits.interrupt(ExecutionTimedOut(overran(self._identity)))

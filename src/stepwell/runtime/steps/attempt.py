@@ -132,7 +132,7 @@ class Attempts:
         self._services, self._identity, self._execution = services, identity, execution
         self.budget = Budget(identity, execution)
         self.suspicion: Suspicion | None = None
-        """Told of each attempt if the execution may bring down its workers; None for almost all."""
+        """Notified of each attempt if the execution may crash its workers; None for almost all."""
 
     async def make(
         self,

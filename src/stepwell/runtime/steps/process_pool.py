@@ -79,7 +79,7 @@ class ChildProcess:
             await self._in_thread(self._start)
 
     async def exchange(self, data: bytes) -> bytes:
-        """Send a frame and return the answer. Whoever gives up waiting kills the process. Raise ``ProcessDied`` if it is gone."""
+        """Send a frame, and return the answer. Raise ``ProcessDied`` if it is gone; a caller that gives up kills it."""
         return await self._in_thread(lambda: self._exchange(data))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

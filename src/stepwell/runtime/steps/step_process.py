@@ -29,7 +29,7 @@ class StepProcess(ChildProcess):
         return os.environ
 
     async def call(self, step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
-        """Make a step there: its output as canonical bytes. Whoever gives up waiting kills the process."""
+        """Run a step there, and return its output as canonical bytes. A caller that gives up waiting kills the process."""
         task = msgspec.json.encode(_task(step, context, arguments, keywords))
         reply = msgspec.json.decode(await self.exchange(task), type=StepReply)
         context.buffer.spent += reply.spent

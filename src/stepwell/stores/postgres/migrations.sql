@@ -31,7 +31,7 @@ SELECT number, digest, is_done FROM {schema}.migrations;
 SELECT pg_try_advisory_xact_lock(1400333676) FROM set_config('idle_in_transaction_session_timeout', '0', true);
 
 -- name: set_bounds
--- A change of a table waits at most so long for its lock, since whoever comes after it waits behind it.
+-- A change of a table waits at most so long for its lock, since every later query of the table queues behind it.
 SELECT set_config('lock_timeout', '3s', true);
 
 -- name: record

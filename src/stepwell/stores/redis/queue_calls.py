@@ -116,7 +116,7 @@ def queue_refusal(word: object, rest: Sequence[Any], unit: Any) -> StepwellError
         case b"claim":
             mark = _named(unit)
             return claim_lost(mark.item_id, mark.fence)
-        case b"nobody":
+        case b"no_item":
             return no_item(unit.item_id)
         case b"dropped":
             return item_dropped(_named(unit).item_id)

@@ -119,7 +119,7 @@ SELECT execution_id, workspace_id, workflow_id, version, status, revision, diges
 FROM executions WHERE execution_id = ? AND deleted_ms IS NULL;
 
 -- name: nudged
--- Which of these executions somebody wants looked at.
+-- Returns those of these executions that were nudged.
 SELECT execution_id FROM executions
 WHERE execution_id IN (SELECT value FROM json_each(?1)) AND is_nudged AND deleted_ms IS NULL;
 

@@ -108,7 +108,7 @@ tenants AS MATERIALIZED (
     FROM (SELECT DISTINCT workspace_id FROM wanted) AS those CROSS JOIN workspaces ON workspaces.workspace_id = those.workspace_id
     JOIN tiers ON tiers.name = workspaces.tier
 ),
--- One more than can be taken, so that nobody has to ask what comes behind the last one.
+-- One more than can be taken, so that no second query is needed for what comes after the last one.
 chunk (size) AS MATERIALIZED (
     SELECT iif(count(*) > ?4, 1, 1 + min(
         ?4, 2 * ?4 / max(count(*), 1) + 1,

@@ -22,7 +22,7 @@ _EXAMPLES = 10
 
 
 class BulkAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to do to the runs that match."""
+    """An action on the runs that match."""
 
     action: Literal["cancel", "retry", "delete"]
     filter: str
@@ -40,7 +40,7 @@ class BulkFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BulkReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be done, or was done."""
+    """The effect of an action: intended, or carried out."""
 
     is_dry_run: bool
     count: int

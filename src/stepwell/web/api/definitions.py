@@ -33,7 +33,7 @@ class DefinitionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VersionQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which version."""
+    """The version to read."""
 
     version: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
 

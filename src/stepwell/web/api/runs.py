@@ -52,7 +52,7 @@ class RunList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StartRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to start."""
+    """A run to start."""
 
     workflow: Name
     input: Value | UnsetType = UNSET
@@ -62,7 +62,7 @@ class StartRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class PutRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to start under the id in the address."""
+    """A run to start under the id in the address."""
 
     workflow: Name
     input: Value | UnsetType = UNSET
@@ -138,14 +138,14 @@ class ForkRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class CancelRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What of a run to cancel."""
+    """The part of a run to cancel."""
 
     scope: Name | None = None
     """A cancel scope of a declared workflow; null: all of the run."""
 
 
 class CancelStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which step of a run to cancel."""
+    """The step of a run to cancel."""
 
     step: Name
     """Its key, such as ``resize[3]``."""
@@ -165,7 +165,7 @@ class StateQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ResultQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long to wait for the end."""
+    """The time to wait for the end."""
 
     wait: Wait = 0
 
@@ -178,13 +178,13 @@ class DiffQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TraceQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How detailed a trace is."""
+    """The detail of a trace."""
 
     level: TraceLevel = "full"
 
 
 class EventQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a stream of events goes on, and how long to wait for some without a stream."""
+    """The event that a stream continues after, and the time to wait for events without a stream."""
 
     after: Annotated[int, Meta(ge=-1)] | None = None
     wait: Wait = 20

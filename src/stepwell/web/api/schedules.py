@@ -45,7 +45,7 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class NextQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many moments to return."""
+    """The number of moments to return."""
 
     count: Annotated[int, Meta(ge=1, le=200)] = 5
 

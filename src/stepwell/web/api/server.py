@@ -16,7 +16,7 @@ __all__ = ["ROUTES", "CallerInfo"]
 
 
 class CallerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Who calls."""
+    """The caller of a request."""
 
     name: str
     role: Role

@@ -64,7 +64,7 @@ class PutEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class AddNumber(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to add."""
+    """The number to add."""
 
     by: int | float = 1
 
@@ -85,7 +85,7 @@ class UserQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TurnQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many of the last turns."""
+    """The number of turns to return, newest last."""
 
     limit: Count = 50
 
@@ -105,7 +105,7 @@ class PutConversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class AcquireLock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long to hold a lock."""
+    """The time to hold a lock."""
 
     ttl_ms: Held = 30_000
     holder: Name | None = None
@@ -113,7 +113,7 @@ class AcquireLock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class RenewLock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who holds a lock, and for how long from now."""
+    """The holder of a lock, and its time from now."""
 
     holder: Name
     fence: int
@@ -121,7 +121,7 @@ class RenewLock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ReleaseLock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who holds a lock."""
+    """The holder of a lock."""
 
     holder: Name
     fence: int

@@ -19,7 +19,7 @@ EventName = Literal["run.completed", "run.failed", "run.cancelled"]
 
 
 class PutWebhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where messages go, and about what."""
+    """The address of messages, and their events."""
 
     url: Annotated[str, Meta(max_length=2_000)]
     events: tuple[EventName, ...] = ("run.completed", "run.failed", "run.cancelled")

@@ -1,7 +1,7 @@
 -- cancel_item.lua: cancels an item that is PENDING or CLAIMED; any other stays as it is.
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 item id
--- Gives {'ok', item}, 'nobody' or 'lost'.
+-- Gives {'ok', item}, 'no_item' or 'lost'.
 --@include group_order.lua
 --@include store_id.lua
 --@include time.lua
@@ -14,7 +14,7 @@ local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include requeue.lua
 local item = item_with(ARGV[4])
 if not item then
-  return 'nobody'
+  return 'no_item'
 end
 if item.status == 'PENDING' or item.status == 'CLAIMED' then
   end_item(item, 'CANCELLED', item.error, now)

@@ -1,7 +1,7 @@
 -- redrive.lua: makes a FAILED or CANCELLED item wait again, with no attempts used and a new execution.
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 item id  5 execution id
--- Gives {'ok', item}, 'nobody', {'alive', status}, {'single', name} (another of its singleton name has not ended) or 'lost'.
+-- Gives {'ok', item}, 'no_item', {'alive', status}, {'single', name} (another of its singleton name has not ended) or 'lost'.
 --@include group_order.lua
 --@include store_id.lua
 --@include time.lua
@@ -14,7 +14,7 @@ local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include requeue.lua
 local item = item_with(ARGV[4])
 if not item then
-  return 'nobody'
+  return 'no_item'
 end
 local refusal = unrevived(item)
 if refusal then

@@ -15,7 +15,7 @@ CREATE TABLE executions (
     holder         TEXT,
     lease_until_ms INTEGER,
     wake_ms        INTEGER,                      -- when a worker should look at it; NULL: never
-    is_nudged      INTEGER NOT NULL DEFAULT 0,   -- somebody wants it looked at while it is leased
+    is_nudged      INTEGER NOT NULL DEFAULT 0,   -- a message came while it is leased
     claims         INTEGER NOT NULL DEFAULT 0,   -- since its last commit
     base_revision  INTEGER NOT NULL DEFAULT -1,  -- the chain starts after this one
     created_ms     INTEGER NOT NULL,
