@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from stepwell.app.awaited import AsyncStepwell
 from stepwell.errors import StepwellError
 from stepwell.web.api.table import TABLE
-from stepwell.web.authentication import Identify, is_loopback
+from stepwell.web.authentication import Identify, ProxyIdentity, is_loopback
 from stepwell.web.dispatch import RequestDispatcher, problem_response
 from stepwell.web.metrics import store_metrics
 from stepwell.web.middleware import Envelope
@@ -35,13 +35,14 @@ Page = Callable[[Request], Awaitable[Response]]
 def application(
     well: AsyncStepwell,
     identify: Identify | None,
+    proxy: ProxyIdentity | None,
     limits: HttpLimits,
     allowed_hosts: Iterable[str],
     *,
     is_admin_open: bool,
 ) -> ASGIApp:
     """Return the application; `stepwell_app` describes the parameters."""
-    server = Server(well, TABLE, identify, limits, is_admin_open=is_admin_open)
+    server = Server(well, TABLE, identify, limits, proxy=proxy, is_admin_open=is_admin_open)
     routes = [*_health_routes(server), *_session_routes(server), Mount("/api/v1", app=_ApiApp(server)), *_home(server)]
 
     @asynccontextmanager

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from stepwell.app.awaited import AsyncStepwell
 from stepwell.model.access import Identity, Role
 from stepwell.web.app import stepwell_app
+from stepwell.web.authentication import PEER, ProxyIdentity
 from stepwell.web.settings import HttpLimits
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 __all__ = ["LOOPBACK", "HttpServer", "PatientProtocol", "serve"]
 
@@ -61,6 +66,23 @@ class PatientProtocol(H11Protocol):
             self.transport.close()
 
 
+class ForwardedAddress:
+    """Believes ``X-Forwarded-For`` and ``X-Forwarded-Proto`` of these proxies, and keeps the connection's own address beside it.
+
+    uvicorn's own option forgets that address, and with it whether the proxy itself is the one that names a person.
+    """
+
+    def __init__(self, app: ASGIApp, proxies: tuple[str, ...]) -> None:
+        self._app = ProxyHeadersMiddleware(cast("Any", app), trusted_hosts=list(proxies))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        client = scope.get("client")
+        if client is not None:
+            scope[PEER] = client[0]
+        await cast("ASGIApp", self._app)(scope, receive, send)
+
+
 class HttpServer(uvicorn.Server):
     """uvicorn, which says when it listens.
 
@@ -89,6 +111,7 @@ def serve(
     port: int = 8420,
     allowed_hosts: tuple[str, ...] = (),
     open_admin: bool = False,
+    proxy: ProxyIdentity | None = None,
     limits: HttpLimits | None = None,
     on_ready: Callable[[str], None] = lambda _: None,
 ) -> None:
@@ -98,11 +121,12 @@ def serve(
     - ``host``, ``port``: where to listen. On loopback, the address that ``on_ready`` gets is a one-time link that signs in.
     - ``allowed_hosts``: the names of this server; on loopback, only the names of loopback by default.
     - ``open_admin``: True to answer metrics and the details of health to other machines, too.
+    - ``proxy``: a proxy in front that names signed-in people in a header; None: headers identify nobody.
     - ``on_ready``: called with the address once requests are answered.
     """
     is_local = host in LOOPBACK
     names = allowed_hosts or (("localhost", "127.0.0.1", "::1") if is_local else ())
-    app = stepwell_app(well, limits=limits, allowed_hosts=names, open_admin=open_admin)
+    app = stepwell_app(well, proxy=proxy, limits=limits, allowed_hosts=names, open_admin=open_admin)
 
     async def ready(address: str) -> None:
         if is_local:
@@ -111,7 +135,7 @@ def serve(
         on_ready(address)
 
     config = uvicorn.Config(
-        app,
+        ForwardedAddress(app, LOOPBACK[:2] if proxy is None else proxy.proxies),
         host=host,
         port=port,
         http=PatientProtocol,
@@ -120,6 +144,7 @@ def serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_keep_alive=5,
         timeout_graceful_shutdown=10,
