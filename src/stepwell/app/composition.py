@@ -86,14 +86,14 @@ class Parts:
         self.notifications = Notifications(self.store)
         self._writer, can = StoreWriter(self.store, self.notifications, self.clock), self.store.capabilities()
         self.group = GroupCommit(self._writer.write, is_instant=not can.has_blocking_writes)
-        self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
+        self.state = StateOperations(self.store, self.limits, self.notifications, self.clock)
+        self.webhooks = WebhookOperations(self.state, new_id)
+        self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key, self.webhooks)
         self.copies = Copies(self.executions, self.store, self.clock, new_id, signing_key)
         self.definitions = DefinitionOperations(self.store)
-        self.state = StateOperations(self.store, self.limits, self.notifications, self.clock)
         self.access = AccessOperations(self.state)
         self.requests = RequestLog(self.state, new_id)
         self.remote_locks = RemoteLocks(new_id)
-        self.webhooks = self.executions.webhooks = WebhookOperations(self.state, new_id)
         self.lock_renewal = LockRenewal(self.group)
         self._worker_driver: AsyncDriver | None = None
         self._worker: Worker | None = None
