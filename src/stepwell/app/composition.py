@@ -26,6 +26,7 @@ from stepwell.pipeline.store_clock import StoreClock
 from stepwell.pipeline.store_writer import StoreWriter
 from stepwell.pipeline.write_statistics import WriteStatistics
 from stepwell.queue.dispatcher import Dispatcher
+from stepwell.queue.engine_choices import EngineChoices
 from stepwell.queue.local_engine import LocalEngine
 from stepwell.queue.operations import QueueOperations
 from stepwell.queue.recovery import QueueRecovery
@@ -70,7 +71,8 @@ class QueueParts:
     def __init__(
         self, store: Store, executions: Executions, definitions: DefinitionOperations, notifications: Notifications
     ) -> None:
-        self.items = QueueOperations(store, executions, notifications, new_id, definitions)
+        self.engines = EngineChoices(store)
+        self.items = QueueOperations(store, executions, notifications, new_id, definitions, self.engines)
         self.workspaces = WorkspaceOperations(store)
         self.schedules = ScheduleOperations(store, self.items, new_id, notifications)
 
@@ -256,6 +258,8 @@ class Parts:
         )
         service.companions += [
             dispatcher,
+            Scheduler(self.queue.schedules, driver, self.notifications),
+            WebhookSender(self.webhooks, driver),
             Heartbeat(holder, engine, self.store, driver, queues, concurrency),
             QueueRecovery(self.queue.items, self.locks, driver, lease_seconds),
         ]

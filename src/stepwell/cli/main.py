@@ -261,6 +261,7 @@ COMMANDS = {
     "queue": CommandEntry(f"{_AT}.queue:queue", "Inspect the queue and manage its items."),
     "schedule": CommandEntry(f"{_AT}.schedule:schedule", "Run workflows at set times."),
     "workspace": CommandEntry(f"{_AT}.workspace:workspace", "Manage workspaces and their tiers."),
+    "engine": CommandEntry(f"{_AT}.engine:engine", "Choose what runs a workspace, a queue or a workflow."),
     "workflow": CommandEntry(f"{_AT}.definitions:workflow", "Manage the definitions in the store."),
     "check": CommandEntry(f"{_AT}.definitions:check", "Check definitions or a run, and print every fault with its position."),
     "draw": CommandEntry(f"{_AT}.definitions:draw", "Draw a definition or a run as SVG or Mermaid."),

@@ -7,6 +7,8 @@ from math import inf
 from time import monotonic
 from typing import Any, cast
 
+import msgspec
+
 from stepwell.contract.store import Store
 from stepwell.errors import (
     CommitUnknown,
@@ -38,6 +40,7 @@ from stepwell.model.queue_item import (
     RecoverItems,
     Redrive,
     workflow_and_engine,
+    workflow_for,
 )
 from stepwell.model.queue_lifecycle import EXPIRED, full, is_same, unknown_workspace, waits_for_turn
 from stepwell.model.refusals import asked_otherwise, id_taken
@@ -45,6 +48,7 @@ from stepwell.pipeline.completions import Completion, CompletionWaiter
 from stepwell.pipeline.notifications import QUEUE, Notifications, end_of
 from stepwell.pipeline.operations import Operation, read, wait, write_or_raise
 from stepwell.queue.diagnosis import ItemContext, WaitingReason, reason_of, surroundings_of
+from stepwell.queue.engine_choices import EngineChoices
 from stepwell.queue.item import QUEUED, ItemSummary, no_item
 from stepwell.queue.requests import QueueRequest, check_queue, new_item
 from stepwell.queue.statistics import Demand, LaneStats, caps_of, demand_of, metrics_of, stats_of
@@ -67,10 +71,16 @@ class QueueOperations:
     """Operations on the items and named queues of one store."""
 
     def __init__(
-        self, store: Store, executions: Executions, notifications: Notifications, new_id: NewId, definitions: DefinitionOperations
+        self,
+        store: Store,
+        executions: Executions,
+        notifications: Notifications,
+        new_id: NewId,
+        definitions: DefinitionOperations,
+        engines: EngineChoices,
     ) -> None:
         self._store, self._executions, self._notifications, self._new_id = store, executions, notifications, new_id
-        self._definitions, self._presences = definitions, Presences(store)
+        self._definitions, self._engines, self._presences = definitions, engines, Presences(store)
 
     # Adding.
 
@@ -80,9 +90,18 @@ class QueueOperations:
         workflow = yield from self._definitions.startable(request.workflow)
         return new_item(request, workflow, self._new_id, self._executions.limits)
 
+    def for_engine(self, item: NewItem, engine: str | None = None) -> Operation[NewItem]:
+        """Return an item for the engine of its request, or for the one that is chosen for it."""
+        name, named = workflow_and_engine(item.workflow_id, TEMPORAL)
+        if named is not None:
+            return item
+        chosen = yield from self._engines.of(engine, name, item.workspace_id, item.queue)
+        return item if chosen is None else msgspec.structs.replace(item, workflow_id=workflow_for(name, chosen))
+
     def enqueue(self, request: QueueRequest) -> Operation[Enqueued]:
         """Store one request. Raise its refusal."""
         item = yield from self.new_item(request)
+        item = yield from self.for_engine(item, request.engine)
         yield from self._check_id(request, item)
         (answer,) = yield from self.add((item,))
         if isinstance(answer, StepwellError):
@@ -101,7 +120,8 @@ class QueueOperations:
             workflow = found.get(id(request.workflow))
             if workflow is None:
                 workflow = found[id(request.workflow)] = yield from self._definitions.startable(request.workflow)
-            items.append(new_item(request, workflow, self._new_id, self._executions.limits))
+            item = new_item(request, workflow, self._new_id, self._executions.limits)
+            items.append((yield from self.for_engine(item, request.engine)))
             yield from self._check_id(request, items[-1])
         return (yield from self.add_all(items))
 
