@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
@@ -51,6 +51,18 @@ class PatientProtocol(H11Protocol):
         self._stop_waiting()
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        """Close a stream of events at once, which its client opens again elsewhere; let any other reply be finished."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if (
+            cycle is not None
+            and not cycle.response_complete
+            and any(name == b"accept" and b"text/event-stream" in value for name, value in cycle.scope["headers"])
+        ):
+            self.transport.close()
+        else:
+            super().shutdown()
+
     def _wait_for_head(self) -> None:
         self._stop_waiting()
         self._deadline = self.loop.call_later(_HEADER_SECONDS, self._give_up)
@@ -87,11 +99,14 @@ class HttpServer(uvicorn.Server):
     """uvicorn, which says when it listens.
 
     - ``on_ready``: called with the address once requests are answered.
+    - ``on_stop``: called before connections are closed.
     """
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[str], Any]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_ready: Callable[[str], Awaitable[None]], on_stop: Callable[[], Awaitable[None]]
+    ) -> None:
         super().__init__(config)
-        self._on_ready = on_ready
+        self._on_ready, self._on_stop = on_ready, on_stop
 
     async def startup(self, sockets: Any = None) -> None:
         """Listen, and say so."""
@@ -99,9 +114,12 @@ class HttpServer(uvicorn.Server):
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             name = f"[{host}]" if ":" in host else host
-            answer = self._on_ready(f"http://{name}:{port}")
-            if asyncio.iscoroutine(answer):
-                await answer
+            await self._on_ready(f"http://{name}:{port}")
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        """Stop listening, and close the connections."""
+        await self._on_stop()
+        await super().shutdown(sockets)
 
 
 def serve(
@@ -113,6 +131,8 @@ def serve(
     open_admin: bool = False,
     proxy: ProxyIdentity | None = None,
     limits: HttpLimits | None = None,
+    grace_seconds: float | None = None,
+    prepare: Callable[[AsyncStepwell], Awaitable[None]] | None = None,
     on_ready: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve a well over HTTP until the process is told to stop by SIGTERM or Ctrl-C. Blocks the calling thread.
@@ -122,6 +142,8 @@ def serve(
     - ``allowed_hosts``: the names of this server; on loopback, only the names of loopback by default.
     - ``open_admin``: True to answer metrics and the details of health to other machines, too.
     - ``proxy``: a proxy in front that names signed-in people in a header; None: headers identify nobody.
+    - ``grace_seconds``: how long steps under way may take after the signal; None: they are waited for.
+    - ``prepare``: called with the open well before the address is told.
     - ``on_ready``: called with the address once requests are answered.
     """
     is_local = host in LOOPBACK
@@ -129,10 +151,15 @@ def serve(
     app = stepwell_app(well, proxy=proxy, limits=limits, allowed_hosts=names, open_admin=open_admin)
 
     async def ready(address: str) -> None:
+        if prepare is not None:
+            await prepare(well)
         if is_local:
             ticket = await well.access.create_ticket(Identity(name="local", role=Role.ADMIN, workspace=None))
             address = f"{address}/enter?ticket={ticket}"
         on_ready(address)
+
+    async def stop() -> None:
+        await well.drain(grace_seconds)
 
     config = uvicorn.Config(
         ForwardedAddress(app, LOOPBACK[:2] if proxy is None else proxy.proxies),
@@ -150,4 +177,4 @@ def serve(
         timeout_graceful_shutdown=10,
         h11_max_incomplete_event_size=64 * 1024,
     )
-    HttpServer(config, ready).run()
+    HttpServer(config, ready, stop).run()

@@ -7,7 +7,9 @@ import click
 from stepwell.cli.main import command
 from stepwell.cli.options import settings
 from stepwell.cli.output import printable
+from stepwell.cli.workflow_loader import definitions_of, is_document
 from stepwell.errors import InvalidInput, StepwellError
+from stepwell.flow.function import registered_step_names
 from stepwell.model.access import Role
 
 __all__ = ["serve"]
@@ -20,6 +22,13 @@ __all__ = ["serve"]
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name of this server; repeatable. Others are refused.")
 @click.option("--open-admin", is_flag=True, help="Answer metrics and details of health to other machines, too.")
 @click.option("--worker/--no-worker", default=True, show_default=True, help="Run workflows in this process, too.")
+@click.option(
+    "--grace-seconds",
+    type=click.FloatRange(0),
+    default=30,
+    show_default=True,
+    help="Seconds for running steps to finish after SIGTERM.",
+)
 @click.option("--identity-header", metavar="NAME", help="Trust the proxy to name who signed in, such as X-Forwarded-User.")
 @click.option(
     "--identity-role", type=click.Choice([str(each) for each in Role]), default="viewer", show_default=True, help="Their role."
@@ -33,18 +42,22 @@ def serve(
     hosts: tuple[str, ...],
     open_admin: bool,
     worker: bool,
+    grace_seconds: float,
     identity_header: str | None,
     identity_role: str,
     identity_workspace: str | None,
     proxies: tuple[str, ...],
 ) -> None:
-    """Serve the HTTP API of the store until stopped, and run the workflows of these modules.
+    """Serve the dashboard and the HTTP API of the store until stopped, and run the workflows of these modules.
+
+    A file with a definition (.yaml, .json) is put into the store.
 
     On loopback it prints a one-time link that signs in. Other machines need a token: see `stepwell token create`.
     """
     given = settings()
-    given.modules += modules
+    given.modules += [each for each in modules if not is_document(each)]
     given.load_modules()
+    definitions = [each for file in modules if is_document(file) for each in definitions_of(file, steps=registered_step_names())]
     try:
         from stepwell.web.authentication import ProxyIdentity
         from stepwell.web.serve import serve as serve_well
@@ -63,6 +76,10 @@ def serve(
     elif proxies:
         raise click.UsageError("--proxy says who may send --identity-header; give both")
 
+    async def prepare(well: AsyncStepwell) -> None:
+        for each in definitions:
+            await well.definitions.put(each)
+
     def say_ready(address: str) -> None:
         if given.is_json:
             given.screen.json_line({"event": "ready", "url": address})
@@ -77,6 +94,8 @@ def serve(
             allowed_hosts=hosts,
             open_admin=open_admin,
             proxy=proxy,
+            grace_seconds=grace_seconds,
+            prepare=prepare,
             on_ready=say_ready,
         )
     except SystemExit as error:
