@@ -8,7 +8,7 @@ from stepwell.web.cursor import CursorSigner
 from stepwell.web.events import EventHub
 from stepwell.web.metrics import ServerMetrics
 from stepwell.web.rate_limit import RateLimiter
-from stepwell.web.route import RouteTable
+from stepwell.web.route import Route, RouteTable
 from stepwell.web.settings import HttpLimits
 
 __all__ = ["Server"]
@@ -28,7 +28,7 @@ class Server:
     def __init__(
         self,
         well: AsyncStepwell,
-        table: RouteTable,
+        table: RouteTable[Route],
         identify: Identify | None,
         limits: HttpLimits,
         *,
