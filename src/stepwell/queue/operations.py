@@ -49,7 +49,7 @@ from stepwell.pipeline.notifications import QUEUE, Notifications, end_of
 from stepwell.pipeline.operations import Operation, read, wait, write_or_raise
 from stepwell.queue.diagnosis import ItemContext, WaitingReason, reason_of, surroundings_of
 from stepwell.queue.engine_choices import EngineChoices
-from stepwell.queue.item import QUEUED, ItemSummary, no_item
+from stepwell.queue.item import ItemSummary, no_item
 from stepwell.queue.requests import QueueRequest, check_queue, new_item
 from stepwell.queue.statistics import Demand, LaneStats, caps_of, demand_of, metrics_of, stats_of
 from stepwell.queue.worker_presence import Presences, WorkerPresence
@@ -302,7 +302,7 @@ class QueueOperations:
             # Only this call knows the new execution's id: if the item has it, the call has landed.
             if (yield from self.item(item_id)).execution_id != execution_id:
                 yield from write_or_raise(Redrive(item_id, execution_id))
-        return Enqueued(item_id, execution_id, ItemStatus.PENDING, is_new=False)
+        return Enqueued(item_id, execution_id, ItemStatus.QUEUED, is_new=False)
 
     def why(self, item_id: str) -> Operation[WaitingReason]:
         """Return why an item waits."""
@@ -330,7 +330,6 @@ class QueueOperations:
         for name, what in ((workspace, "a workspace id"), (queue, "a queue's name"), (workflow, "a workflow's name")):
             if name is not None:
                 check_key(name, what)
-        status = ItemStatus.PENDING if status == QUEUED else status
         if status is not None and status not in tuple(ItemStatus):
             raise InvalidInput(f"{status!r} is no status of a queue item; use one of {', '.join(ItemStatus)}")
         query = ItemQuery(workspace_id=workspace, queue=queue, status=status, workflow_id=workflow, before=before, limit=limit)
