@@ -194,7 +194,7 @@ def test_a_run_that_waits_for_its_turn_is_not_retried_once_more_nor_driven_again
     is_broken.clear()
     with full(well):
         item.run().retry()
-        with pytest.raises(Conflict, match="PENDING"):
+        with pytest.raises(Conflict, match="QUEUED"):
             item.run().retry()
         with pytest.raises(Conflict, match="QUEUED"):
             well.queue.redrive(item.item_id)
