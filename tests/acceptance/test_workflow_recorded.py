@@ -208,7 +208,12 @@ def test_check_names_file_line_and_replacement(shell: Shell) -> None:
     shell.write("till.py", SHOP)
     done = shell("check", "till.py")
     assert done.code == 5
-    assert [line.partition(": ")[0] for line in done.out.splitlines()] == ["till.py:9:11", "till.py:10:5", "till.py:11:5", "till.py:12:5"]
+    assert [line.partition(": ")[0] for line in done.out.splitlines()] == [
+        "till.py:9:11",
+        "till.py:10:5",
+        "till.py:11:5",
+        "till.py:12:5",
+    ]
     assert "write await stepwell.sleep(...)" in done.out
     assert "write await charge(...)" in done.out
     assert "write await charge.with_key(...)(...)" in done.out
