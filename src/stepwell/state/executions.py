@@ -23,7 +23,7 @@ from stepwell.fault_points import fault
 from stepwell.model.commit import Commit, CommitKind, Creation, Deletion, Head, Loaded, LockGuard, Rest, Seen
 from stepwell.model.draft import Draft, Opening, Planned
 from stepwell.model.execution_state import ONLY, ExecutionState, State
-from stepwell.model.ids import NewId, check_id, check_key, new_commit_id
+from stepwell.model.ids import NewId, check_id, check_key, check_trace_id, new_commit_id
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create
 from stepwell.model.queue_item import ItemMark
@@ -201,6 +201,7 @@ class Executions(History):
         workflow: str = MANUAL,
         version: int = 1,
         commit_id: str | None = None,
+        trace_id: str | None = None,
     ) -> Operation[Receipt]:
         """Create an execution whose state is driven by hand."""
         check_id(execution_id, "execution_id", self.limits.key_bytes)
@@ -214,7 +215,7 @@ class Executions(History):
             version,
             self._clock.now(),
             workflow,
-            trace_id=self._new_id(),
+            trace_id=self._new_id() if trace_id is None else check_trace_id(trace_id),
             is_hand_driven=is_named,
         )
         if not isinstance(context, Mapping):

@@ -480,6 +480,7 @@ class AsyncStepwell:
         workflow: str = MANUAL,
         version: int = 1,
         commit_id: Id | None = None,
+        trace_id: str | None = None,
     ) -> Receipt:
         """Create an execution whose state you change by transactions, and return the receipt of its first commit.
 
@@ -488,12 +489,14 @@ class AsyncStepwell:
         - ``context``: its first context, a dict of values.
         - ``workflow``, ``version``: the name and version to record for it.
         - ``commit_id``: an id of your own for the commit, which makes a retry safe.
+        - ``trace_id``: the trace that it belongs to, 32 hexadecimal digits as in a ``traceparent`` header; a new one by default.
 
         Raise ``AlreadyExists`` if the id was ever used.
         """
         execution_id, workspace, commit_id = id_text(execution_id), id_text(workspace), id_text(commit_id)
+        context = {} if context is None else context
         return await self._driver.run(
-            self._parts.executions.create(execution_id, workspace, {} if context is None else context, workflow, version, commit_id)
+            self._parts.executions.create(execution_id, workspace, context, workflow, version, commit_id, trace_id)
         )
 
     async def load(self, execution_id: Id, at: int | None = None) -> ExecutionState:
