@@ -194,7 +194,7 @@ class QueueOperations:
 
     def item(self, item_id: str) -> Operation[Item]:
         """Return an item as it is now. Raise ``NotFound`` if there is none."""
-        check_key(item_id, "item_id")
+        item_id = check_key(item_id, "item_id")
         item = yield from read(lambda: self._store.item(item_id))
         if item is None:
             raise no_item(item_id)
@@ -258,7 +258,7 @@ class QueueOperations:
 
     def cancel(self, item_id: str) -> Operation[Item]:
         """Cancel a waiting item, with its execution if that was retried; send a cancel request to a running execution."""
-        check_key(item_id, "item_id")
+        item_id = check_key(item_id, "item_id")
         yield from self._end_waiting((yield from self.item(item_id)))
         outcome = yield from write_or_raise(CancelItem(item_id))
         found = outcome.answers[0] if isinstance(outcome, Written) else None
@@ -291,7 +291,7 @@ class QueueOperations:
 
     def redrive(self, item_id: str) -> Operation[Enqueued]:
         """Run a failed or cancelled item again, as a new execution."""
-        check_key(item_id, "item_id")
+        item_id = check_key(item_id, "item_id")
         item = yield from self.item(item_id)
         if item.status in _UNDONE:
             yield from self._end_waiting(item)  # it would wait for a slot for ever
@@ -380,12 +380,12 @@ class QueueOperations:
 
     def queue(self, name: str) -> Operation[QueueSettings]:
         """Return the settings of a queue; the defaults for one that was never set up."""
-        check_key(name, "a queue's name")
+        name = check_key(name, "a queue's name")
         return (yield from read(lambda: self._settings(name)))
 
     def change_queue(self, name: str, **changes: object) -> Operation[QueueSettings]:
         """Set up a queue, or change the settings that are given."""
-        check_queue(name)
+        name = check_queue(name)
 
         def changed(known: QueueSettings | None) -> PutQueue:
             return PutQueue(QueueSettings(**kept_or_changed(known, {"name": name, **changes})), known)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 from urllib.parse import quote
+from uuid import UUID
 
 import msgspec
 from msgspec import UNSET
@@ -20,7 +21,7 @@ from stepwell.flow.function import Workflow, registered
 from stepwell.flow.governance import Governance
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.external_engines import TEMPORAL, check_engine
-from stepwell.model.ids import check_key, keyed_id_of, new_id
+from stepwell.model.ids import Id, check_key, keyed_id_of, new_id
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import EnqueueItem
 from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem, workflow_and_engine, workflow_for
@@ -83,7 +84,7 @@ class QueueRequest(msgspec.Struct, frozen=True, kw_only=True):
     queue: str = DEFAULT_QUEUE
     priority: int = 0
     key: str | None = None
-    singleton: bool | str | None = None
+    singleton: bool | Id | None = None
     debounce: Span | None = None
     delay: Span | None = None
     run_at: datetime | None = None
@@ -174,7 +175,7 @@ def _singleton_of(request: QueueRequest, workflow: Runnable) -> str | None:
         return None
     if singleton is True:
         return f"workflow:{workflow.name}"
-    if isinstance(singleton, str):
+    if isinstance(singleton, str | UUID):
         return f"name:{check_key(singleton, 'singleton')}"
     raise InvalidInput(f"singleton is True, or a name to share, not {singleton!r}")
 
@@ -229,7 +230,7 @@ def enqueue(
     queue: str = DEFAULT_QUEUE,
     priority: int = 0,
     key: str | None = None,
-    singleton: bool | str | None = None,
+    singleton: bool | Id | None = None,
     debounce: Span | None = None,
     delay: Span | None = None,
     run_at: datetime | None = None,

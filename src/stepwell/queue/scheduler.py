@@ -99,7 +99,7 @@ class ScheduleOperations:
         catch_up: str,
     ) -> Operation[Schedule]:
         """Create or replace a schedule. With unchanged times it keeps its position: a tick that is due stays due."""
-        check_key(name, "a schedule's name", 256, is_fixed=True)
+        name = check_key(name, "a schedule's name", 256, is_fixed=True)
         item = yield from self._queue.new_item(request)
         trigger, governance = split_input(item.input)
         if catch_up not in CATCH_UP:
@@ -152,7 +152,7 @@ class ScheduleOperations:
         return schedule
 
     def _find(self, name: str) -> Operation[tuple[Schedule, int | None]]:
-        check_key(name, "a schedule's name")
+        name = check_key(name, "a schedule's name")
         try:
             rows = yield from read(lambda: self._store.entries(PATH, [name]))
         except Corrupted as error:
@@ -180,7 +180,7 @@ class ScheduleOperations:
 
     def delete(self, name: str) -> Operation[bool]:
         """Delete a schedule, even one that cannot be read; return whether it existed."""
-        check_key(name, "a schedule's name")
+        name = check_key(name, "a schedule's name")
         outcome = yield from write_or_raise(StateBatch((Delete(PATH, name),)))
         return isinstance(outcome, Written) and bool(outcome.answers[0])
 

@@ -332,7 +332,7 @@ class AsyncStepwell:
         queue: str = DEFAULT_QUEUE,
         priority: int = 0,
         key: Id | None = None,
-        singleton: bool | str | None = None,
+        singleton: bool | Id | None = None,
         debounce: Span | None = None,
         delay: Span | None = None,
         run_at: datetime | None = None,

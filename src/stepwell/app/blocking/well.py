@@ -333,7 +333,7 @@ class Stepwell:
         queue: str = DEFAULT_QUEUE,
         priority: int = 0,
         key: Id | None = None,
-        singleton: bool | str | None = None,
+        singleton: bool | Id | None = None,
         debounce: Span | None = None,
         delay: Span | None = None,
         run_at: datetime | None = None,
