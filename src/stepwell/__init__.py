@@ -58,10 +58,11 @@ if TYPE_CHECKING:
     from stepwell.kernel.soundness.explorer import Exploration, Fault, check, explore
     from stepwell.maintenance.backup import BackupReport, BackupVerification, verify_backup
     from stepwell.maintenance.restore import RestoreReport
+    from stepwell.maintenance.usage import Amount, Usage
     from stepwell.model.access import AccessToken, Identity, IssuedToken, Role
     from stepwell.model.execution_state import Change, ExecutionState
     from stepwell.model.limits import Limits
-    from stepwell.model.queue_item import ItemStatus, QueueSettings, Tier, Workspace
+    from stepwell.model.queue_item import ItemStatus, Override, QueueSettings, Tier, Workspace
     from stepwell.model.receipt import Receipt
     from stepwell.model.receipt_chain import Verification, verify_proof
     from stepwell.model.record import (
@@ -81,7 +82,6 @@ if TYPE_CHECKING:
     from stepwell.model.status import Status, StepStatus
     from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint
     from stepwell.queue.diagnosis import WaitingReason
-    from stepwell.queue.engine_choices import EngineChoice
     from stepwell.queue.item import ItemSummary
     from stepwell.queue.requests import QueueRequest, enqueue, workspace_queue
     from stepwell.queue.schedule import ScheduleSummary
@@ -105,6 +105,7 @@ __all__ = [
     "AddressRefused",
     "AlreadyExists",
     "AlreadyRecorded",
+    "Amount",
     "Answer",
     "AsyncQueueItem",
     "AsyncRun",
@@ -124,7 +125,6 @@ __all__ = [
     "DefinitionSummary",
     "Demand",
     "EncryptionKeyMissing",
-    "EngineChoice",
     "EngineUnavailable",
     "Entry",
     "ErrorRecord",
@@ -163,6 +163,7 @@ __all__ = [
     "NotActive",
     "NotFound",
     "Offer",
+    "Override",
     "Problem",
     "ProcessDied",
     "Progress",
@@ -199,6 +200,7 @@ __all__ = [
     "Token",
     "Turn",
     "TurnResult",
+    "Usage",
     "ValidationFailed",
     "ValueErased",
     "Verification",
@@ -285,6 +287,7 @@ _HOMES = {
     "model.limits": ("Limits",),
     "maintenance.backup": ("BackupReport", "BackupVerification", "verify_backup"),
     "maintenance.restore": ("RestoreReport",),
+    "maintenance.usage": ("Amount", "Usage"),
     "model.receipt_chain": ("Verification", "verify_proof"),
     "model.receipt": ("Receipt",),
     "model.record": (
@@ -302,9 +305,8 @@ _HOMES = {
     "model.scope": ("Scope",),
     "model.execution_state": ("Change", "ExecutionState"),
     "model.status": ("Status", "StepStatus"),
-    "model.queue_item": ("ItemStatus", "QueueSettings", "Tier", "Workspace"),
+    "model.queue_item": ("ItemStatus", "Override", "QueueSettings", "Tier", "Workspace"),
     "queue.statistics": ("Demand", "LaneStats"),
-    "queue.engine_choices": ("EngineChoice",),
     "queue.item": ("ItemSummary",),
     "queue.worker_presence": ("WorkerPresence",),
     "model.webhook": ("WebhookDelivery", "WebhookEndpoint"),

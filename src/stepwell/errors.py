@@ -326,18 +326,9 @@ class StepFailed(StepwellError):
 
     code = "SW-402"
 
-    def __init__(
-        self,
-        step: str = "",
-        kind: str = "",
-        message: str = "",
-        key: str = "",
-        error_class: str = "",
-        *,
-        is_retryable: bool | None = None,
-    ) -> None:
+    def __init__(self, step: str = "", kind: str = "", message: str = "", key: str = "", error_class: str = "") -> None:
         super().__init__(f"step {step!r} failed: {kind}: {message}" if step else None)
-        self.step, self.kind, self.key, self.error_class, self.is_retryable = step, kind, key, error_class, is_retryable
+        self.step, self.kind, self.key, self.error_class = step, kind, key, error_class
 
 
 class ProcessDied(StepwellError):

@@ -24,7 +24,7 @@ def enqueue(shell: Shell, *options: str) -> str:
 def test_enqueued_item_is_run_by_a_worker(shell: Shell):
     item = enqueue(shell, "--id", "a")
     shown = shell("queue", "show", item, "--json").json
-    assert (shown["status"], shown["execution_id"], shown["why"]["codes"]) == ("QUEUED", "a", ["ready"])
+    assert (shown["status"], shown["execution_id"], shown["why"]["codes"]) == ("PENDING", "a", ["ready"])
     with Stepwell(shell.url) as well:
         assert well.queue.item(item).result(timeout=60)["paid"] == {"paid": 5}
     assert shell("show", "a").code == 0
@@ -40,7 +40,7 @@ def test_retried_run_of_an_item_says_that_it_waits_for_its_turn(shell: Shell, fo
         assert told.json == {"execution_id": "a", "status": "PENDING", "item_id": item}
     else:
         assert f"a is PENDING, and continues when queue item {item} gets a slot" in told.err
-    assert shell("queue", "show", item, "--json").json["status"] == "QUEUED"
+    assert shell("queue", "show", item, "--json").json["status"] == "PENDING"
     assert shell("retry", "a").code == 4
 
 
@@ -149,3 +149,32 @@ def test_workspace_is_put_paused_and_given_a_tier(shell: Shell):
     assert (freed["concurrency"], freed["queue_depth"]) == (7, None)
     assert "gold" in {json.loads(line)["name"] for line in shell("workspace", "tiers", "--json").out.splitlines()}
     assert shell("workspace", "pause", "nothing").code == 3
+
+
+def test_limit_is_overridden_shown_and_ended(shell: Shell):
+    assert shell("workspace", "put", "acme").code == 0
+    done = shell("workspace", "limit", "acme", "state_bytes", "2GiB", "--for", "7d", "--reason", "import", "--json").json
+    assert done["overrides"]["state_bytes"]["value"] == 2 * 1024**3
+    assert shell("workspace", "limit", "acme", "concurrency", "none", "--for", "1h").code == 0
+    amounts = shell("usage", "-w", "acme", "--json").json["amounts"]
+    assert (amounts["state_bytes"]["left"], amounts["concurrency"]["maximum"]) == (2 * 1024**3, None)
+    assert "2,147,483,648" in shell("usage", "-w", "acme").out
+    assert shell("workspace", "limit", "acme", "state_bytes", "--end", "--json").json["overrides"].keys() == {"concurrency"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("state_bytes", "2GiB"), ("state_bytes",), ("state_bytes", "2GiB", "--for", "7d", "--end"), ("speed", "1", "--for", "1d")],
+)
+def test_override_without_a_value_or_an_end_is_refused(shell: Shell, arguments: tuple[str, ...]):
+    assert shell("workspace", "put", "acme").code == 0
+    assert shell("workspace", "limit", "acme", *arguments).code == 2
+    assert shell("workspace", "limit", "acme", "weight", "heavy", "--for", "1d").code == 5
+
+
+def test_usage_of_a_run_a_workflow_and_a_scope_is_shown(shell: Shell):
+    assert shell("run", "shop.py:checkout", *LAMP, "--id", "a").code == 0
+    assert shell("usage", "--run", "a", "--json").json["amounts"]["steps"]["used"] >= 1
+    assert shell("usage", "--workflow", "checkout", "--json").json["amounts"]["executions"]["used"] == 1
+    assert shell("usage", "--scope", "custom/x", "--json").json["amounts"]["scope_keys"]["left"] == 10_000
+    assert shell("usage", "--scope", "custom/x", "--run", "a").code == 2

@@ -12,6 +12,7 @@ from stepwell.testing.conformance.queue_enqueue_and_claim import *  # noqa: F403
 from stepwell.testing.conformance.queue_lifecycle import *  # noqa: F403
 from stepwell.testing.conformance.queue_limits import *  # noqa: F403
 from stepwell.testing.conformance.queue_model import *  # noqa: F403
+from stepwell.testing.conformance.queue_overrides import *  # noqa: F403
 from stepwell.testing.conformance.queue_retry import *  # noqa: F403
 from stepwell.testing.conformance.queue_settings import *  # noqa: F403
 from stepwell.testing.conformance.queue_started import *  # noqa: F403

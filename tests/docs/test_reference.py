@@ -40,6 +40,7 @@ from stepwell.app.blocking import (
     State,
     StateTransaction,
     Transaction,
+    UsageMeter,
     Webhooks,
     Workspaces,
 )
@@ -107,6 +108,7 @@ def test_public_means_documented():
         (Access, "http.md"),
         (Locks, "http.md"),
         (Webhooks, "http.md"),
+        (UsageMeter, "limits.md"),
     ],
 )
 def test_every_public_method_is_on_its_page(kind: type, page: str):
@@ -137,6 +139,7 @@ def test_calls_on_the_pages_have_the_parameters_of_the_code():
         Schedules,
         Access,
         Locks,
+        UsageMeter,
         Webhooks,
     )
     for name, arguments in re.findall(r"`(\w+)\(([^`]*)\)`", _text(*(page.name for page in REFERENCE.glob("*.md")))):

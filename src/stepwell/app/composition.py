@@ -16,6 +16,7 @@ from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.flow.function import Workflow
 from stepwell.maintenance.backup import BackupReport, create_backup
 from stepwell.maintenance.restore import RestoreReport, restore_backup, resume_restored
+from stepwell.maintenance.usage import UsageOperations
 from stepwell.model.ids import new_id
 from stepwell.model.limits import Limits
 from stepwell.model.scope import DEFAULT_WORKSPACE
@@ -26,7 +27,6 @@ from stepwell.pipeline.store_clock import StoreClock
 from stepwell.pipeline.store_writer import StoreWriter
 from stepwell.pipeline.write_statistics import WriteStatistics
 from stepwell.queue.dispatcher import Dispatcher
-from stepwell.queue.engine_choices import EngineChoices
 from stepwell.queue.local_engine import LocalEngine
 from stepwell.queue.operations import QueueOperations
 from stepwell.queue.recovery import QueueRecovery
@@ -71,8 +71,7 @@ class QueueParts:
     def __init__(
         self, store: Store, executions: Executions, definitions: DefinitionOperations, notifications: Notifications
     ) -> None:
-        self.engines = EngineChoices(store)
-        self.items = QueueOperations(store, executions, notifications, new_id, definitions, self.engines)
+        self.items = QueueOperations(store, executions, notifications, new_id, definitions)
         self.workspaces = WorkspaceOperations(store)
         self.schedules = ScheduleOperations(store, self.items, new_id, notifications)
 
@@ -88,14 +87,14 @@ class Parts:
         self.notifications = Notifications(self.store)
         self._writer, can = StoreWriter(self.store, self.notifications, self.clock), self.store.capabilities()
         self.group = GroupCommit(self._writer.write, is_instant=not can.has_blocking_writes)
-        self.state = StateOperations(self.store, self.limits, self.notifications, self.clock)
-        self.webhooks = WebhookOperations(self.state, new_id)
-        self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key, self.webhooks)
+        self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
         self.copies = Copies(self.executions, self.store, self.clock, new_id, signing_key)
         self.definitions = DefinitionOperations(self.store)
+        self.state = StateOperations(self.store, self.limits, self.notifications, self.clock)
         self.access = AccessOperations(self.state)
         self.requests = RequestLog(self.state, new_id)
         self.remote_locks = RemoteLocks(new_id)
+        self.webhooks = self.executions.webhooks = WebhookOperations(self.state, new_id)
         self.lock_renewal = LockRenewal(self.group)
         self._worker_driver: AsyncDriver | None = None
         self._worker: Worker | None = None
@@ -103,6 +102,7 @@ class Parts:
         self.locks = LockOperations(self.notifications, self.lock_renewal, new_id)
         self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
         self.starting = Starting(self.executions, self.clock, new_id)
+        self.usage = UsageOperations(self.store, self.executions, self.limits)
         self.queue = QueueParts(self.store, self.executions, self.definitions, self.notifications)
 
     def open(self) -> None:
@@ -258,8 +258,6 @@ class Parts:
         )
         service.companions += [
             dispatcher,
-            Scheduler(self.queue.schedules, driver, self.notifications),
-            WebhookSender(self.webhooks, driver),
             Heartbeat(holder, engine, self.store, driver, queues, concurrency),
             QueueRecovery(self.queue.items, self.locks, driver, lease_seconds),
         ]

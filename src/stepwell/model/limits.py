@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from stepwell.errors import InvalidInput
 
-__all__ = ["Limits"]
+__all__ = ["Limits", "bytes_of"]
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?\s*", re.ASCII | re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def bytes_of(size: object, what: str) -> int:
+    """Return a size in bytes, given as a whole number or a text such as ``2GiB`` or ``500 kB``."""
+    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
+        return size
+    found = _SIZE.fullmatch(size) if isinstance(size, str) and len(size) < 100 else None
+    if found is None:
+        raise InvalidInput(f"{what} is a number of bytes or a text such as '2GiB' or '500kB', not {size!r}")
+    number, prefix, binary = found.groups(default="")
+    return round(float(number) * (1024 if binary else 1000) ** _POWERS[prefix.lower()])
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

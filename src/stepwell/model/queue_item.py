@@ -1,6 +1,6 @@
 """Queue items, workspaces, tiers and lanes: what waits for capacity, who owns it, and how much each may have.
 
-An item's life: QUEUED (waiting for its time and for capacity) -> CLAIMED (a dispatcher has it, under a lease with a fence) ->
+An item's life: PENDING (waiting for its time and for capacity) -> CLAIMED (a dispatcher has it, under a lease with a fence) ->
 DISPATCHED (its execution exists) -> COMPLETED, FAILED or CANCELLED. A workspace's *used* slots are its CLAIMED and DISPATCHED
 items, counted from the rows whenever they are needed.
 
@@ -15,6 +15,7 @@ claim takes the smallest tags first, of equal ones the item that came first; aft
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -27,6 +28,7 @@ __all__ = [
     "DEFAULT_QUEUE",
     "STARTED_QUEUE",
     "TIERS",
+    "TIER_LIMITS",
     "CancelItem",
     "ClaimItems",
     "Claimed",
@@ -38,6 +40,7 @@ __all__ = [
     "ItemStatus",
     "Lane",
     "NewItem",
+    "Override",
     "PutQueue",
     "PutTier",
     "PutWorkspace",
@@ -47,6 +50,8 @@ __all__ = [
     "ReturnItem",
     "Tier",
     "Workspace",
+    "limits_by_workspace",
+    "tier_at",
     "workflow_and_engine",
     "workflow_for",
 ]
@@ -61,7 +66,7 @@ No user's queue has a name that begins with $."""
 class ItemStatus(StrEnum):
     """The status of a queue item."""
 
-    QUEUED = "QUEUED"
+    PENDING = "PENDING"
     CLAIMED = "CLAIMED"
     DISPATCHED = "DISPATCHED"
     COMPLETED = "COMPLETED"
@@ -92,7 +97,7 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     executions start, one interval apart.
     """
     queue_depth: int | None = None
-    """How many QUEUED items a workspace may have."""
+    """How many PENDING items a workspace may have."""
     state_bytes: int | None = None
     """How much scoped state a workspace may hold, in bytes of keys and values; see ``model.state_quota``."""
     retention_seconds: float | None = 7 * 24 * 3600.0
@@ -137,6 +142,16 @@ TIERS = (
 """The tiers of a new store. The workspace ``default`` has ``unlimited``."""
 
 
+class Override(msgspec.Struct, frozen=True, kw_only=True):
+    """Another value for one limit of a workspace's tier, until a time of the store's clock."""
+
+    value: int | float | None
+    """None: no limit."""
+    until_ms: int
+    reason: str = ""
+    since_ms: int = 0
+
+
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     """A tenant and its tier."""
 
@@ -145,6 +160,24 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     is_paused: bool = False
     """Whether its items wait even if there is capacity."""
     created_ms: int = 0
+    overrides: dict[str, Override] = {}
+    """By the name of a tier's limit. One that has ended has no effect, whether or not it is still here."""
+
+
+TIER_LIMITS = tuple(name for name in Tier.__struct_fields__ if name != "name")
+"""The limits that a tier has, and a workspace may override."""
+
+
+def tier_at(tier: Tier, workspace: Workspace, now_ms: int) -> Tier:
+    """Return the limits of a workspace now: those of its tier, with its overrides that have not ended."""
+    live = {name: each.value for name, each in workspace.overrides.items() if each.until_ms > now_ms}
+    return msgspec.structs.replace(tier, **live) if live else tier
+
+
+def limits_by_workspace(workspaces: Iterable[Workspace], tiers: Iterable[Tier], now_ms: int) -> dict[str, Tier]:
+    """Return the limits of each workspace now."""
+    by_name = {tier.name: tier for tier in tiers}
+    return {each.workspace_id: tier_at(by_name[each.tier], each, now_ms) for each in workspaces}
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,10 +217,10 @@ class NewItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     body_digest: str = ""
     """Digest of workflow, input and options, which are the body of a request."""
     singleton: str | None = None
-    """Singleton name: while an item of the workspace with this name is QUEUED, CLAIMED or DISPATCHED, that item is the
+    """Singleton name: while an item of the workspace with this name is PENDING, CLAIMED or DISPATCHED, that item is the
     answer."""
     debounce: str | None = None
-    """Debounce name: a QUEUED item of the workspace with this name gets this workflow, input and time; no second item is
+    """Debounce name: a PENDING item of the workspace with this name gets this workflow, input and time; no second item is
     made."""
     max_attempts: int = 3
     is_started: bool = False
@@ -293,7 +326,7 @@ class ItemMark(msgspec.Struct, frozen=True, gc=False):
     that rides with a commit moves only the item of that execution: an item that was driven again has another one, and what becomes
     of the old one does not matter to it.
 
-    QUEUED sends an item that is FAILED or CANCELLED back into the queue, for the same execution, with no attempts used. It gives
+    PENDING sends an item that is FAILED or CANCELLED back into the queue, for the same execution, with no attempts used. It gives
     up its debounce name, since it runs with the input that it has, and has no fence, since nobody has claimed it. ``Conflict``, and
     nothing of the commit lands, if the item is neither, is there no more or has another execution by now, and while another item
     of its singleton name has not ended.
@@ -301,21 +334,21 @@ class ItemMark(msgspec.Struct, frozen=True, gc=False):
 
     item_id: str
     status: str
-    """DISPATCHED, COMPLETED, FAILED, CANCELLED or QUEUED."""
+    """DISPATCHED, COMPLETED, FAILED, CANCELLED or PENDING."""
     fence: int | None = None
     error: str | None = None
 
     def __post_init__(self) -> None:
         if self.status not in _MARKS:
             raise InvalidInput(f"an item is marked as one of {', '.join(sorted(_MARKS))}, not {self.status!r}")
-        if self.status == ItemStatus.QUEUED and self.fence is not None:
+        if self.status == ItemStatus.PENDING and self.fence is not None:
             raise InvalidInput("an item that waits again has no claim: mark it without a fence")
 
 
 class ReturnItem(msgspec.Struct, frozen=True, gc=False):
     """Give a claimed item back. ``LeaseLost`` if the fence is not the present one.
 
-    With an ``error`` the attempt is used up: QUEUED again after ``delay_ms``, or FAILED with the error if it was the last. Without
+    With an ``error`` the attempt is used up: PENDING again after ``delay_ms``, or FAILED with the error if it was the last. Without
     one the attempt is given back, too, and so is the start that the claim has counted: to the rates of workspace and queue, as they
     are now (``claiming.earlier_rate_ms``). The answer is its ``Item`` afterwards.
     """
@@ -329,7 +362,7 @@ class ReturnItem(msgspec.Struct, frozen=True, gc=False):
 
 
 class CancelItem(msgspec.Struct, frozen=True, gc=False):
-    """Cancel an item that is QUEUED or CLAIMED: CANCELLED, and its claim is worth nothing any more.
+    """Cancel an item that is PENDING or CLAIMED: CANCELLED, and its claim is worth nothing any more.
 
     The answer is its ``Item`` afterwards: one that is DISPATCHED is unchanged, since its execution must be cancelled instead.
     ``NotFound`` if there is none.
@@ -339,7 +372,7 @@ class CancelItem(msgspec.Struct, frozen=True, gc=False):
 
 
 class Redrive(msgspec.Struct, frozen=True, gc=False):
-    """Make a FAILED or CANCELLED item QUEUED again, with no attempts used and a new execution; the answer is its ``Item``.
+    """Make a FAILED or CANCELLED item PENDING again, with no attempts used and a new execution; the answer is its ``Item``.
 
     ``Conflict`` for any other, and while another item of its singleton name has not ended; ``NotFound`` if there is none.
     """
@@ -349,7 +382,7 @@ class Redrive(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecoverItems(msgspec.Struct, frozen=True, gc=False):
-    """Return items whose claim has expired: QUEUED again, or FAILED if that was their last attempt. The answer is their ids.
+    """Return items whose claim has expired: PENDING again, or FAILED if that was their last attempt. The answer is their ids.
 
     Also drops ended items that are older than their workspace's tier keeps them; how many is the last answer, behind the ids."""
 
@@ -403,9 +436,9 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     workspace_id: str
     queue: str
     ready: int
-    """QUEUED, and its time has come."""
+    """PENDING, and its time has come."""
     delayed: int
-    """QUEUED, for later."""
+    """PENDING, for later."""
     claimed: int
     dispatched: int
     oldest_ready_ms: int | None = None

@@ -8,7 +8,7 @@ here, do not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 
 import msgspec
@@ -17,7 +17,18 @@ from stepwell.clock import from_ms
 from stepwell.contract.store import Store
 from stepwell.flow.function import registered_names
 from stepwell.model.queue_fairness import later_rate_ms, rate_allowance
-from stepwell.model.queue_item import ACTIVE, Item, ItemQuery, ItemStatus, Lane, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import (
+    ACTIVE,
+    Item,
+    ItemQuery,
+    ItemStatus,
+    Lane,
+    QueueSettings,
+    Tier,
+    Workspace,
+    limits_by_workspace,
+    tier_at,
+)
 from stepwell.queue.dispatcher import POLL_SECONDS, Dispatcher
 from stepwell.queue.worker_presence import WorkerPresence
 
@@ -85,7 +96,8 @@ class ItemContext(msgspec.Struct, frozen=True, kw_only=True):
 def surroundings_of(item: Item, store: Store, queue: QueueSettings, workers: Sequence[WorkerPresence]) -> ItemContext:
     """Read the workspace and the tier of an item in this queue, and the items that wait and run beside it."""
     workspace = next(each for each in store.workspaces() if each.workspace_id == item.workspace_id)
-    tier = next(tier for tier in store.tiers() if tier.name == workspace.tier)
+    now_ms = store.now_ms()
+    tier = tier_at(next(tier for tier in store.tiers() if tier.name == workspace.tier), workspace, now_ms)
     return ItemContext(
         workspace=workspace,
         tier=tier,
@@ -95,7 +107,7 @@ def surroundings_of(item: Item, store: Store, queue: QueueSettings, workers: Seq
             each for status in ACTIVE for each in store.items(ItemQuery(workspace_id=item.workspace_id, status=status, limit=3))
         ],
         workers=workers,
-        now_ms=store.now_ms(),
+        now_ms=now_ms,
         starts=_starts(store, tier.rate_per_second, workspace=item.workspace_id),
         queue_starts=_starts(store, queue.rate_per_second, queue=item.queue),
     )
@@ -109,7 +121,7 @@ def _starts(store: Store, rate: float | None, workspace: str | None = None, queu
     pages = [
         store.items(ItemQuery(workspace_id=workspace, queue=queue, status=status, limit=most))
         for status in ItemStatus
-        if status is not ItemStatus.QUEUED
+        if status is not ItemStatus.PENDING
     ]
     times = sorted(item.claimed_ms for page in pages for item in page if item.claimed_ms is not None)
     return Starts(tuple(times), any(len(page) == most for page in pages))
@@ -118,7 +130,7 @@ def _starts(store: Store, rate: float | None, workspace: str | None = None, queu
 def reason_of(item: Item, around: ItemContext) -> WaitingReason:
     """Return why an item does not start, the strongest reason first."""
     status = ItemStatus(item.status)
-    if status is not ItemStatus.QUEUED:
+    if status is not ItemStatus.PENDING:
         return _started(item, status)
     found = _found((_paused, _unknown, _delayed, _capacity, _queue_capacity), item, around)
     # An item that waits for something else does not wait for a rate, unless the rate is 0.
@@ -264,8 +276,10 @@ def idleness(store: Store, dispatcher: Dispatcher, now_ms: int) -> str:
     idle_seconds = (now_ms - dispatcher.idle_since_ms) / 1000
     if dispatcher.is_stopping or idle_seconds < IDLE_SECONDS:
         return "ok"
-    lanes = startable_lanes(store.lanes(), store.workspaces(), store.tiers(), store.queues(), dispatcher.queues)
-    latest = store.now_ms() - round(IDLE_SECONDS * 1000)
+    store_ms, workspaces = store.now_ms(), store.workspaces()
+    limits = limits_by_workspace(workspaces, store.tiers(), store_ms)
+    lanes = startable_lanes(store.lanes(), workspaces, limits, store.queues(), dispatcher.queues)
+    latest = store_ms - round(IDLE_SECONDS * 1000)
     names = {*registered_names(), *dispatcher.workflows}
     for lane in lanes:
         if lane.oldest_ready_ms is not None and lane.oldest_ready_ms <= latest and _has_known(store, lane, names, latest):
@@ -279,12 +293,11 @@ def idleness(store: Store, dispatcher: Dispatcher, now_ms: int) -> str:
 def startable_lanes(
     lanes: Sequence[Lane],
     workspaces: Iterable[Workspace],
-    tiers: Iterable[Tier],
+    limits_of: Mapping[str, Tier],
     queues: Iterable[QueueSettings],
     served: Sequence[str] = (),
 ) -> list[Lane]:
     """Return the lanes of the served queues (none named: all) that have an item which could start now."""
-    tier_of = {tier.name: tier for tier in tiers}
     owners = {each.workspace_id: each for each in workspaces}
     settings = {each.name: each for each in queues}
     used_by: dict[str, int] = {}
@@ -298,7 +311,7 @@ def startable_lanes(
         owner, queue = owners.get(lane.workspace_id), settings.get(lane.queue, QueueSettings(name=lane.queue))
         if owner is None or owner.is_paused or queue.is_paused or (served and lane.queue not in served):
             return False
-        limits = ((tier_of[owner.tier], used_by[lane.workspace_id]), (queue, used_in[lane.queue]))
+        limits = ((limits_of[owner.workspace_id], used_by[lane.workspace_id]), (queue, used_in[lane.queue]))
         return all(each.rate_per_second is None and _has_slot(each.concurrency, used) for each, used in limits)
 
     return [lane for lane in lanes if lane.ready and is_open(lane)]
@@ -315,7 +328,7 @@ def _has_known(store: Store, lane: Lane, names: Iterable[str], latest_ms: int) -
     """
     for name in names:
         query = ItemQuery(
-            workspace_id=lane.workspace_id, queue=lane.queue, status=ItemStatus.QUEUED, workflow_id=name, limit=_LOOKED_AT
+            workspace_id=lane.workspace_id, queue=lane.queue, status=ItemStatus.PENDING, workflow_id=name, limit=_LOOKED_AT
         )
         if any(max(item.run_at_ms, item.enqueued_ms) <= latest_ms for item in store.items(query)):
             return True

@@ -7,8 +7,6 @@ from math import inf
 from time import monotonic
 from typing import Any, cast
 
-import msgspec
-
 from stepwell.contract.store import Store
 from stepwell.errors import (
     CommitUnknown,
@@ -39,8 +37,8 @@ from stepwell.model.queue_item import (
     QueueSettings,
     RecoverItems,
     Redrive,
+    limits_by_workspace,
     workflow_and_engine,
-    workflow_for,
 )
 from stepwell.model.queue_lifecycle import EXPIRED, full, is_same, unknown_workspace, waits_for_turn
 from stepwell.model.refusals import asked_otherwise, id_taken
@@ -48,10 +46,9 @@ from stepwell.pipeline.completions import Completion, CompletionWaiter
 from stepwell.pipeline.notifications import QUEUE, Notifications, end_of
 from stepwell.pipeline.operations import Operation, read, wait, write_or_raise
 from stepwell.queue.diagnosis import ItemContext, WaitingReason, reason_of, surroundings_of
-from stepwell.queue.engine_choices import EngineChoices
-from stepwell.queue.item import ItemSummary, no_item
+from stepwell.queue.item import QUEUED, ItemSummary, no_item
 from stepwell.queue.requests import QueueRequest, check_queue, new_item
-from stepwell.queue.statistics import Demand, LaneStats, caps_of, demand_of, metrics_of, stats_of
+from stepwell.queue.statistics import Demand, LaneStats, demand_of, metrics_of, stats_of
 from stepwell.queue.worker_presence import Presences, WorkerPresence
 from stepwell.queue.workspaces import change, kept_or_changed
 from stepwell.runtime.definitions import DefinitionOperations
@@ -71,16 +68,10 @@ class QueueOperations:
     """Operations on the items and named queues of one store."""
 
     def __init__(
-        self,
-        store: Store,
-        executions: Executions,
-        notifications: Notifications,
-        new_id: NewId,
-        definitions: DefinitionOperations,
-        engines: EngineChoices,
+        self, store: Store, executions: Executions, notifications: Notifications, new_id: NewId, definitions: DefinitionOperations
     ) -> None:
         self._store, self._executions, self._notifications, self._new_id = store, executions, notifications, new_id
-        self._definitions, self._engines, self._presences = definitions, engines, Presences(store)
+        self._definitions, self._presences = definitions, Presences(store)
 
     # Adding.
 
@@ -90,18 +81,9 @@ class QueueOperations:
         workflow = yield from self._definitions.startable(request.workflow)
         return new_item(request, workflow, self._new_id, self._executions.limits)
 
-    def for_engine(self, item: NewItem, engine: str | None = None) -> Operation[NewItem]:
-        """Return an item for the engine of its request, or for the one that is chosen for it."""
-        name, named = workflow_and_engine(item.workflow_id, TEMPORAL)
-        if named is not None:
-            return item
-        chosen = yield from self._engines.of(engine, name, item.workspace_id, item.queue)
-        return item if chosen is None else msgspec.structs.replace(item, workflow_id=workflow_for(name, chosen))
-
     def enqueue(self, request: QueueRequest) -> Operation[Enqueued]:
         """Store one request. Raise its refusal."""
         item = yield from self.new_item(request)
-        item = yield from self.for_engine(item, request.engine)
         yield from self._check_id(request, item)
         (answer,) = yield from self.add((item,))
         if isinstance(answer, StepwellError):
@@ -120,8 +102,7 @@ class QueueOperations:
             workflow = found.get(id(request.workflow))
             if workflow is None:
                 workflow = found[id(request.workflow)] = yield from self._definitions.startable(request.workflow)
-            item = new_item(request, workflow, self._new_id, self._executions.limits)
-            items.append((yield from self.for_engine(item, request.engine)))
+            items.append(new_item(request, workflow, self._new_id, self._executions.limits))
             yield from self._check_id(request, items[-1])
         return (yield from self.add_all(items))
 
@@ -146,13 +127,14 @@ class QueueOperations:
 
     def _foreseen(self, item: NewItem) -> StepwellError | None:
         """Return the refusal that the store would give an item now, or None. The store itself decides when the item is added."""
-        tier = next((each.tier for each in self._store.workspaces() if each.workspace_id == item.workspace_id), None)
-        if tier is None:
+        workspace = next((each for each in self._store.workspaces() if each.workspace_id == item.workspace_id), None)
+        if workspace is None:
             return unknown_workspace(item.workspace_id)
         known = None if item.key is None else self._store.item(item.item_id)
         if known is not None:
             return None if is_same(known, item) else asked_otherwise(item.item_id)
-        depth = next((each.queue_depth for each in self._store.tiers() if each.name == tier), None)
+        limits = limits_by_workspace((workspace,), self._store.tiers(), self._store.now_ms())
+        depth = limits[item.workspace_id].queue_depth
         stands_for_itself = item.singleton is None and item.debounce is None
         waiting = sum(lane.ready + lane.delayed for lane in self._store.lanes(item.workspace_id))
         return full(item.workspace_id) if stands_for_itself and depth is not None and waiting >= depth else None
@@ -194,7 +176,7 @@ class QueueOperations:
 
     def item(self, item_id: str) -> Operation[Item]:
         """Return an item as it is now. Raise ``NotFound`` if there is none."""
-        item_id = check_key(item_id, "item_id")
+        check_key(item_id, "item_id")
         item = yield from read(lambda: self._store.item(item_id))
         if item is None:
             raise no_item(item_id)
@@ -258,7 +240,7 @@ class QueueOperations:
 
     def cancel(self, item_id: str) -> Operation[Item]:
         """Cancel a waiting item, with its execution if that was retried; send a cancel request to a running execution."""
-        item_id = check_key(item_id, "item_id")
+        check_key(item_id, "item_id")
         yield from self._end_waiting((yield from self.item(item_id)))
         outcome = yield from write_or_raise(CancelItem(item_id))
         found = outcome.answers[0] if isinstance(outcome, Written) else None
@@ -291,7 +273,7 @@ class QueueOperations:
 
     def redrive(self, item_id: str) -> Operation[Enqueued]:
         """Run a failed or cancelled item again, as a new execution."""
-        item_id = check_key(item_id, "item_id")
+        check_key(item_id, "item_id")
         item = yield from self.item(item_id)
         if item.status in _UNDONE:
             yield from self._end_waiting(item)  # it would wait for a slot for ever
@@ -302,7 +284,7 @@ class QueueOperations:
             # Only this call knows the new execution's id: if the item has it, the call has landed.
             if (yield from self.item(item_id)).execution_id != execution_id:
                 yield from write_or_raise(Redrive(item_id, execution_id))
-        return Enqueued(item_id, execution_id, ItemStatus.QUEUED, is_new=False)
+        return Enqueued(item_id, execution_id, ItemStatus.PENDING, is_new=False)
 
     def why(self, item_id: str) -> Operation[WaitingReason]:
         """Return why an item waits."""
@@ -330,6 +312,7 @@ class QueueOperations:
         for name, what in ((workspace, "a workspace id"), (queue, "a queue's name"), (workflow, "a workflow's name")):
             if name is not None:
                 check_key(name, what)
+        status = ItemStatus.PENDING if status == QUEUED else status
         if status is not None and status not in tuple(ItemStatus):
             raise InvalidInput(f"{status!r} is no status of a queue item; use one of {', '.join(ItemStatus)}")
         query = ItemQuery(workspace_id=workspace, queue=queue, status=status, workflow_id=workflow, before=before, limit=limit)
@@ -380,12 +363,12 @@ class QueueOperations:
 
     def queue(self, name: str) -> Operation[QueueSettings]:
         """Return the settings of a queue; the defaults for one that was never set up."""
-        name = check_key(name, "a queue's name")
+        check_key(name, "a queue's name")
         return (yield from read(lambda: self._settings(name)))
 
     def change_queue(self, name: str, **changes: object) -> Operation[QueueSettings]:
         """Set up a queue, or change the settings that are given."""
-        name = check_queue(name)
+        check_queue(name)
 
         def changed(known: QueueSettings | None) -> PutQueue:
             return PutQueue(QueueSettings(**kept_or_changed(known, {"name": name, **changes})), known)
@@ -404,15 +387,19 @@ class QueueOperations:
         return (yield from read(lambda: self._stats(workspace)))
 
     def _stats(self, workspace: str | None) -> list[LaneStats]:
-        caps = caps_of(self._store.workspaces(), self._store.tiers())
-        return stats_of(self._store.lanes(workspace), caps, self._store.now_ms())
+        now_ms = self._store.now_ms()
+        limits = limits_by_workspace(self._store.workspaces(), self._store.tiers(), now_ms)
+        caps = {name: tier.concurrency for name, tier in limits.items()}
+        return stats_of(self._store.lanes(workspace), caps, now_ms)
 
     def demand(self) -> Operation[Demand]:
         """Return how much work there is for workers."""
         return (yield from read(self._demand))
 
     def _demand(self) -> Demand:
-        return demand_of(self._stats(None), self._store.workspaces(), self._store.tiers(), self._store.queues())
+        workspaces = self._store.workspaces()
+        limits = limits_by_workspace(workspaces, self._store.tiers(), self._store.now_ms())
+        return demand_of(self._stats(None), workspaces, limits, self._store.queues())
 
     def metrics(self) -> Operation[str]:
         """Return the figures of all lanes and the demand in the text format of Prometheus."""

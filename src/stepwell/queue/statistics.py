@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from stepwell.model.queue_fairness import free_slots, rate_allowance
 from stepwell.model.queue_item import Lane, QueueSettings, Tier, Workspace
 
-__all__ = ["Demand", "LaneStats", "caps_of", "demand_of", "metrics_of", "percentile", "stats_of"]
+__all__ = ["Demand", "LaneStats", "demand_of", "metrics_of", "percentile", "stats_of"]
 
 
 class LaneStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,23 +85,20 @@ def stats_of(lanes: Iterable[Lane], caps: dict[str, int | None], now_ms: int) ->
     ]
 
 
-def caps_of(workspaces: Iterable[Workspace], tiers: Iterable[Tier]) -> dict[str, int | None]:
-    """Return the concurrency limit of each workspace."""
-    by_tier = {tier.name: tier.concurrency for tier in tiers}
-    return {workspace.workspace_id: by_tier.get(workspace.tier) for workspace in workspaces}
-
-
 def demand_of(
-    stats: Sequence[LaneStats], workspaces: Iterable[Workspace], tiers: Iterable[Tier], queues: Iterable[QueueSettings]
+    stats: Sequence[LaneStats], workspaces: Iterable[Workspace], limits: Mapping[str, Tier], queues: Iterable[QueueSettings]
 ) -> Demand:
-    """Return the demand of all lanes together. A lane that is paused, full, or has a rate of 0 has none."""
+    """Return the demand of all lanes together. A lane that is paused, full, or has a rate of 0 has none.
+
+    ``limits`` are those of each workspace now.
+    """
     used_by, used_in = Counter[str](), Counter[str]()
     for lane in stats:
         used_by[lane.workspace_id] += lane.running
         used_in[lane.queue] += lane.running
-    by_tier = {tier.name: tier for tier in tiers}
     room_of = {
-        each.workspace_id: 0 if each.is_paused else _room(by_tier[each.tier], used_by[each.workspace_id]) for each in workspaces
+        each.workspace_id: 0 if each.is_paused else _room(limits[each.workspace_id], used_by[each.workspace_id])
+        for each in workspaces
     }
     settings = {lane.queue: QueueSettings(name=lane.queue) for lane in stats} | {each.name: each for each in queues}
     room_in = {name: 0 if each.is_paused else _room(each, used_in[name]) for name, each in settings.items()}

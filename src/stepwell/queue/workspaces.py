@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from stepwell.contract.store import Store
+from stepwell.duration import Span, seconds_of
 from stepwell.errors import Conflict, InvalidInput, NotFound, StepwellError
 from stepwell.model.ids import check_key
-from stepwell.model.queue_item import PutQueue, PutTier, PutWorkspace, Tier, Workspace
+from stepwell.model.limits import bytes_of
+from stepwell.model.queue_item import TIER_LIMITS, Override, PutQueue, PutTier, PutWorkspace, Tier, Workspace, tier_at
 from stepwell.pipeline.operations import Operation, read, write
 
 __all__ = [
@@ -78,7 +80,7 @@ class WorkspaceOperations:
 
     def put(self, workspace_id: str, tier: str | None, is_paused: bool | None) -> Operation[Workspace]:
         """Create a workspace, or change the settings that are given."""
-        workspace_id = check_key(workspace_id, "a workspace id")
+        check_key(workspace_id, "a workspace id")
         settings: dict[str, Any] = {} if tier is None else {"tier": _tier_name(tier)}
         if is_paused is not None:
             settings["is_paused"] = _whether(is_paused)
@@ -92,7 +94,7 @@ class WorkspaceOperations:
 
     def get(self, workspace_id: str) -> Operation[Workspace]:
         """Return a workspace. Raise ``NotFound`` if there is none."""
-        workspace_id = check_key(workspace_id, "a workspace id")
+        check_key(workspace_id, "a workspace id")
         found = yield from read(lambda: self._find(workspace_id))
         if found is None:
             raise no_workspace(workspace_id)
@@ -102,6 +104,39 @@ class WorkspaceOperations:
         """Pause or resume a workspace."""
         yield from self.get(workspace_id)
         return (yield from self.put(workspace_id, None, is_paused))
+
+    def override(self, workspace_id: str, limit: str, value: object, span: Span, reason: str) -> Operation[Workspace]:
+        """Override a limit of a workspace for a span of the store's time."""
+        _check_limit(limit)
+        seconds = seconds_of(span, "the time that an override holds", least=0.001)
+        if not isinstance(reason, str) or len(reason) > _LONGEST_REASON:
+            raise InvalidInput(f"the reason of an override is a text of at most {_LONGEST_REASON:,} characters, not {reason!r}")
+        known = yield from self.get(workspace_id)
+        now_ms = yield from read(self._store.now_ms)
+        made = Override(value=_limit_of(limit, value), until_ms=now_ms + round(seconds * 1000), reason=reason, since_ms=now_ms)
+        tiers = yield from self.tiers()
+        tier = next(each for each in tiers if each.name == known.tier)
+        tier_at(tier, Workspace(workspace_id=workspace_id, tier=tier.name, overrides={limit: made}), now_ms)  # checks the value
+        return (yield from self._put_override(workspace_id, limit, made, now_ms))
+
+    def end_override(self, workspace_id: str, limit: str) -> Operation[Workspace]:
+        """End the override of a limit now."""
+        _check_limit(limit)
+        yield from self.get(workspace_id)
+        return (yield from self._put_override(workspace_id, limit, None, (yield from read(self._store.now_ms))))
+
+    def _put_override(self, workspace_id: str, limit: str, made: Override | None, now_ms: int) -> Operation[Workspace]:
+        """Write an override or its end. Overrides that have ended are dropped with it."""
+
+        def changed(known: Workspace | None) -> PutWorkspace:
+            if known is None:
+                raise no_workspace(workspace_id)
+            kept = {name: each for name, each in known.overrides.items() if name != limit and each.until_ms > now_ms}
+            overrides = kept if made is None else kept | {limit: made}
+            return PutWorkspace(msgspec.structs.replace(known, overrides=overrides), known)
+
+        yield from change(lambda: self._find(workspace_id), changed)
+        return (yield from self.get(workspace_id))
 
     def all(self) -> Operation[list[Workspace]]:
         """Return all workspaces."""
@@ -132,6 +167,28 @@ class WorkspaceOperations:
 
 def _tier_name(name: object) -> str:
     return check_key(name, "a tier's name").lower()
+
+
+_LONGEST_REASON = 1_000
+
+_NO_STATE_LIMIT = 2**53
+"""An override to "no limit" of ``state_bytes``: as a number, so that stores go on counting for the time afterwards."""
+
+
+def _check_limit(limit: object) -> None:
+    if limit not in TIER_LIMITS:
+        raise InvalidInput(f"{limit!r} is no limit of a tier; use one of {', '.join(TIER_LIMITS)}")
+
+
+def _limit_of(limit: str, value: object) -> Any:
+    """Return the value of a limit; the tier that is made with it checks the rest."""
+    if value is None and limit == "weight":
+        raise InvalidInput("weight is a number; there is no share without one")
+    if limit == "state_bytes":
+        return _NO_STATE_LIMIT if value is None else bytes_of(value, "state_bytes")
+    if limit == "retention_seconds" and value is not None:
+        return seconds_of(value, "retention_seconds")
+    return value
 
 
 def _whether(value: object) -> bool:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stepwell.model.queue_item import Item, ItemQuery, ItemStatus, QueueSettings, Tier, Workspace
+import msgspec
 
-__all__ = ["item_of", "items_question", "queue_of", "tier_of", "workspace_of"]
+from stepwell.errors import Corrupted
+from stepwell.model.queue_item import Item, ItemQuery, ItemStatus, Override, QueueSettings, Tier, Workspace
+
+__all__ = ["encode_overrides", "item_of", "items_question", "queue_of", "tier_of", "workspace_of"]
 
 _LAST = 2**63 - 1
 _DEAD = (ItemStatus.FAILED, ItemStatus.CANCELLED)
@@ -72,8 +75,20 @@ def tier_of(row: Sequence[Any]) -> Tier:
 
 def workspace_of(row: Sequence[Any]) -> Workspace:
     """Return a workspace from its columns."""
-    workspace_id, tier, is_paused, created_ms = row
-    return Workspace(workspace_id=workspace_id, tier=tier, is_paused=bool(is_paused), created_ms=created_ms)
+    workspace_id, tier, is_paused, created_ms, overrides = row
+    try:
+        limits = _decode_overrides(overrides) if overrides else {}
+    except msgspec.MsgspecError:
+        raise Corrupted(f"workspace {workspace_id!r} has overrides that cannot be read; put it again") from None
+    return Workspace(workspace_id=workspace_id, tier=tier, is_paused=bool(is_paused), created_ms=created_ms, overrides=limits)
+
+
+_decode_overrides = msgspec.json.Decoder(dict[str, Override]).decode
+
+
+def encode_overrides(workspace: Workspace) -> str | None:
+    """Return the overrides of a workspace as its column holds them: JSON, or None for none."""
+    return msgspec.json.encode(workspace.overrides, order="sorted").decode() if workspace.overrides else None
 
 
 def queue_of(row: Sequence[Any]) -> QueueSettings:

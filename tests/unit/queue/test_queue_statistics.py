@@ -18,7 +18,7 @@ def demand(*lanes: Lane, queues: tuple[QueueSettings, ...] = (), **tiers: Tier) 
     """Of these lanes, at 3 s; a workspace has the tier of its name, and else no limits."""
     names = {each.workspace_id for each in lanes}
     workspaces = [Workspace(workspace_id=name, tier=name if name in tiers else "any") for name in names]
-    return demand_of(stats_of(lanes, {}, 3_000), workspaces, [*tiers.values(), Tier(name="any")], queues)
+    return demand_of(stats_of(lanes, {}, 3_000), workspaces, {name: tiers.get(name, Tier(name="any")) for name in names}, queues)
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=1).map(sorted), st.floats(0.01, 1))
@@ -50,7 +50,7 @@ def test_slots_are_counted_over_all_queues_of_a_workspace():
     assert demand(*lanes, w=tier).startable == 2
     assert demand(*lanes, w=tier, queues=(paused,)).startable == 2
     asleep = [Workspace(workspace_id="w", tier="w", is_paused=True)]
-    assert demand_of(stats_of(lanes, {}, 0), asleep, [tier], ()).startable == 0
+    assert demand_of(stats_of(lanes, {}, 0), asleep, {"w": tier}, ()).startable == 0
 
 
 def test_slots_of_a_queue_are_counted_over_all_workspaces():
@@ -77,6 +77,6 @@ def test_a_lane_in_which_nothing_is_left_has_no_figures():
 
 def test_metrics_of_large_queues_are_exact():
     stats = stats_of([lane("w", "q", ready=12_345_678)], {}, 1_001)
-    text = metrics_of(stats, demand_of(stats, [Workspace(workspace_id="w", tier="any")], [Tier(name="any")], ()))
+    text = metrics_of(stats, demand_of(stats, [Workspace(workspace_id="w", tier="any")], {"w": Tier(name="any")}, ()))
     assert 'stepwell_queue_ready{workspace="w",queue="q"} 12345678\n' in text
     assert 'stepwell_queue_oldest_ready_seconds{workspace="w",queue="q"} 0.001\n' in text

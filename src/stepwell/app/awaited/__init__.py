@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stepwell.app.awaited.requests import AsyncRequests
     from stepwell.app.awaited.runs import AsyncDefinitions, AsyncRun
     from stepwell.app.awaited.state import AsyncCachedState, AsyncScopedState, AsyncState, AsyncStateTransaction, AsyncTransaction
+    from stepwell.app.awaited.usage import AsyncUsageMeter
     from stepwell.app.awaited.webhooks import AsyncWebhooks
     from stepwell.app.awaited.well import AsyncExecutionIndex, AsyncStepwell
 
@@ -36,6 +37,7 @@ __all__ = [
     "AsyncStateTransaction",
     "AsyncStepwell",
     "AsyncTransaction",
+    "AsyncUsageMeter",
     "AsyncWebhooks",
     "AsyncWorkspaces",
 ]
@@ -48,6 +50,7 @@ _HOMES = {
     "requests": ("AsyncRequests",),
     "runs": ("AsyncDefinitions", "AsyncRun"),
     "state": ("AsyncCachedState", "AsyncScopedState", "AsyncState", "AsyncStateTransaction", "AsyncTransaction"),
+    "usage": ("AsyncUsageMeter",),
     "webhooks": ("AsyncWebhooks",),
     "well": ("AsyncExecutionIndex", "AsyncStepwell"),
 }

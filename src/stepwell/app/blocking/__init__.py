@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from stepwell.app.blocking.requests import Requests
     from stepwell.app.blocking.runs import Definitions, Run
     from stepwell.app.blocking.state import CachedState, ScopedState, State, StateTransaction, Transaction
+    from stepwell.app.blocking.usage import UsageMeter
     from stepwell.app.blocking.webhooks import Webhooks
     from stepwell.app.blocking.well import ExecutionIndex, Stepwell
 
@@ -37,6 +38,7 @@ __all__ = [
     "StateTransaction",
     "Stepwell",
     "Transaction",
+    "UsageMeter",
     "Webhooks",
     "Workspaces",
 ]
@@ -49,6 +51,7 @@ _HOMES = {
     "requests": ("Requests",),
     "runs": ("Definitions", "Run"),
     "state": ("CachedState", "ScopedState", "State", "StateTransaction", "Transaction"),
+    "usage": ("UsageMeter",),
     "webhooks": ("Webhooks",),
     "well": ("ExecutionIndex", "Stepwell"),
 }

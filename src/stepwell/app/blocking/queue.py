@@ -233,6 +233,30 @@ class Workspaces:
         workspace_id = id_text(workspace_id)
         return self._driver.run(self._do.pause(workspace_id, is_paused=False))
 
+    def override(self, workspace_id: Id, limit: str, value: float | str | None, *, span: Span, reason: str = "") -> Workspace:
+        """Give a workspace another limit than its tier's for a while, and return the workspace. It ends by itself.
+
+        - ``limit``: ``concurrency``, ``weight``, ``rate_per_second``, ``queue_depth``, ``state_bytes`` or
+          ``retention_seconds``.
+        - ``value``: the limit; None means no limit. ``state_bytes`` may be a text such as ``"2GiB"``, ``retention_seconds``
+          one such as ``"30d"``.
+        - ``span``: how long it holds from now, by the store's clock. A second override of a limit replaces the first.
+        - ``reason``: why, for others who look at the workspace.
+
+        Raise ``NotFound`` if there is no such workspace, and ``InvalidInput`` for an unknown limit or a value out of range.
+
+        Example:
+
+            well.workspaces.override("acme", "state_bytes", "2GiB", span="7d", reason="import of May")
+        """
+        workspace_id = id_text(workspace_id)
+        return self._driver.run(self._do.override(workspace_id, limit, value, span, reason))
+
+    def end_override(self, workspace_id: Id, limit: str) -> Workspace:
+        """End the override of a limit now, if there is one, and return the workspace."""
+        workspace_id = id_text(workspace_id)
+        return self._driver.run(self._do.end_override(workspace_id, limit))
+
     def tiers(self) -> list[Tier]:
         """Return all tiers, sorted by name."""
         return self._driver.run(self._do.tiers())
@@ -294,7 +318,6 @@ class Schedules:
         queue: str = DEFAULT_QUEUE,
         priority: int = 0,
         max_attempts: int = 3,
-        engine: str | None = None,
         governance: Governance | None = None,
     ) -> ScheduleSummary:
         """Create or replace a schedule, and return it.
@@ -304,7 +327,6 @@ class Schedules:
         - ``name``: the schedule's name.
         - ``workflow``, ``value``, ``workspace``, ``queue``, ``priority``, ``max_attempts``, ``governance``: as for
           ``enqueue``.
-        - ``engine``: ``"temporal"`` for runs on Temporal; by default as ``choose_engine`` says at each tick.
         - ``cron``: five or six fields, or ``@hourly``, ``@daily``, ``@weekly``, ``@monthly``, ``@yearly``.
         - ``zone``: the time zone of ``cron``, such as ``Europe/Berlin``; UTC by default.
         - ``every``: an interval of at least 100 ms.
@@ -325,7 +347,6 @@ class Schedules:
             queue=queue,
             priority=priority,
             max_attempts=max_attempts,
-            engine=engine,
             governance=governance,
         )
         return ScheduleSummary.of(self._driver.run(self._do.put(name, request, cron, zone, every, at, catch_up)))

@@ -7,8 +7,11 @@ from typing import Any
 import click
 
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import limits_of, settings
-from stepwell.cli.report import report, report_rows
+from stepwell.cli.options import SPAN, limits_of, settings
+from stepwell.cli.report import moment, report, report_rows
+from stepwell.clock import from_ms
+from stepwell.errors import InvalidInput
+from stepwell.model.queue_item import TIER_LIMITS
 
 __all__ = ["workspace"]
 
@@ -32,6 +35,7 @@ _TIERS = {
         "list": CommandEntry(f"{_AT}:list_", "List workspaces."),
         "pause": CommandEntry(f"{_AT}:pause", "Pause a workspace."),
         "resume": CommandEntry(f"{_AT}:resume", "Resume a workspace."),
+        "limit": CommandEntry(f"{_AT}:limit", "Override a limit of a workspace for a while."),
         "tiers": CommandEntry(f"{_AT}:tiers", "List tiers and their limits."),
         "tier": CommandEntry(f"{_AT}:tier", "Create a tier, or change its limits."),
     },
@@ -81,6 +85,47 @@ def resume(workspace_id: str) -> None:
     with given.open() as well:
         done = well.workspaces.resume(workspace_id)
     report(given, done, f"{workspace_id} is resumed")
+
+
+@command("limit")
+@_id
+@click.argument("name", metavar="LIMIT", type=click.Choice(TIER_LIMITS))
+@click.argument("value", required=False)
+@click.option("--for", "span", type=SPAN, help="How long it holds, such as 7d. Then the tier's limit holds again.")
+@click.option("--reason", default="", help="Why, for others who look at the workspace.")
+@click.option("--end", "ends", is_flag=True, help="End the override of this limit now.")
+def limit(workspace_id: str, name: str, value: str | None, span: float | None, reason: str, *, ends: bool) -> None:
+    """Override a limit of a workspace for a while.
+
+    VALUE is a number, a size such as 2GiB for state_bytes, a span such as 30d for retention_seconds, or "none" for no limit.
+    """
+    if ends == (value is not None) or (not ends and span is None):
+        raise click.UsageError("give a VALUE and --for, or --end alone")
+    given = settings()
+    with given.open() as well:
+        if value is None or span is None:
+            done, sentence = well.workspaces.end_override(workspace_id, name), f"{workspace_id} has the {name} of its tier again"
+        else:
+            done = well.workspaces.override(workspace_id, name, _limit_value(name, value), span=span, reason=reason)
+            ends_at = moment(from_ms(done.overrides[name].until_ms))
+            sentence = f"{workspace_id} has {name} {value} until {ends_at} UTC"
+    report(given, done, sentence)
+
+
+def _limit_value(name: str, text: str) -> float | str | None:
+    """Return the value of a limit as ``override`` takes it."""
+    if text.lower() in ("none", "unlimited"):
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    if name in ("state_bytes", "retention_seconds"):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(f"{name} is a number or none, not {text!r}") from None
 
 
 @command("tiers")

@@ -367,12 +367,7 @@ class FunctionSession(Session):
             here.reset(at)
             branch.reset(on)
             caller.reset(inside)
-        try:
-            return self._workflow.encode(result, self._services.limits)
-        except InvalidInput:
-            if (forgotten := self._unawaited.fault(self._family.tasks)) is not None:  # the result is, or holds, that call
-                raise forgotten from None
-            raise
+        return self._workflow.encode(result, self._services.limits)
 
     # Called by the workflow's code.
 

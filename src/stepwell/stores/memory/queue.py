@@ -45,6 +45,7 @@ from stepwell.model.queue_item import (
     ReturnItem,
     Tier,
     Workspace,
+    tier_at,
 )
 from stepwell.model.queue_lifecycle import (
     admit,
@@ -85,7 +86,7 @@ def lanes_of(items: Iterable[Item], now_ms: int) -> list[Lane]:
 
 
 def _lane(workspace_id: str, queue: str, items: list[Item], now_ms: int) -> Lane:
-    pending = [item for item in items if item.status is ItemStatus.QUEUED]
+    pending = [item for item in items if item.status is ItemStatus.PENDING]
     ready = [ready_since(item) for item in pending if item.run_at_ms <= now_ms]
     started = sorted((item.claimed_ms, ready_since(item)) for item in items if item.claimed_ms is not None)
     return Lane(
@@ -175,7 +176,7 @@ class MemoryItems:
         return self._found(self._singles.get((workspace_id, singleton)))
 
     def bouncing(self, workspace_id: str, debounce: str) -> Item | None:
-        """Return the newest QUEUED item with a debounce name."""
+        """Return the newest PENDING item with a debounce name."""
         return self._found(max(self._bouncing.get((workspace_id, debounce), ()), default=None))
 
     def of_execution(self, execution_id: str) -> Item | None:
@@ -196,7 +197,7 @@ class MemoryItems:
         self._by_id[item.item_id] = self._by_number[number] = item
         if item.key is not None:
             self._keys[workspace, item.key] = number
-        if item.status is ItemStatus.QUEUED:
+        if item.status is ItemStatus.PENDING:
             insort(self._delayed, (item.run_at_ms, number))
             self._pending.setdefault(workspace, set()).add(number)
             if item.debounce is not None:
@@ -214,7 +215,7 @@ class MemoryItems:
         del self._by_id[item.item_id], self._by_number[number]
         if item.key is not None:
             del self._keys[workspace, item.key]
-        if item.status is ItemStatus.QUEUED:
+        if item.status is ItemStatus.PENDING:
             self._forget_waiting(item)
             self._pending[workspace].discard(number)
             if item.debounce is not None:
@@ -445,7 +446,7 @@ class MemoryQueue:
         return Written()
 
     def _with_changed_rate(self, tenant: _Tenant) -> _Tenant:
-        rate = self._tiers[tenant.workspace.tier].rate_per_second
+        rate = self._limits_of(tenant).rate_per_second
         return replace(tenant, rate_ms=changed_rate_ms(rate, tenant.rate_ms, self._clock.now_ms()))
 
     def _put_workspace(self, unit: PutWorkspace, undo: UndoLog) -> Outcome:
@@ -529,7 +530,10 @@ class MemoryQueue:
         return self._tier_of(workspace_id).state_bytes if workspace_id in self._tenants else None
 
     def _tier_of(self, workspace_id: str) -> Tier:
-        return self._tiers[self._tenants[workspace_id].workspace.tier]
+        return self._limits_of(self._tenants[workspace_id])
+
+    def _limits_of(self, tenant: _Tenant) -> Tier:
+        return tier_at(self._tiers[tenant.workspace.tier], tenant.workspace, self._clock.now_ms())
 
     def items(self, query: ItemQuery) -> list[Item]:
         """Return items that match, newest first."""

@@ -71,7 +71,7 @@ class ItemFootprint:
 
     def _mark(self, mark: ItemMark) -> None:
         self._marked.add(mark.item_id)
-        if mark.status == ItemStatus.QUEUED:
+        if mark.status == ItemStatus.PENDING:
             self._redriven.add(mark.item_id)
 
     def advisory_locks(self) -> Iterator[StatementCall]:
@@ -92,13 +92,13 @@ class ItemFootprint:
         """Return the workspaces in which executions start without waiting."""
         return sorted({new.workspace_id for new in self._requests if new.is_started})
 
-    def calls(self) -> Iterator[StatementCall]:
-        """Return the statements that lock and read the items."""
+    def calls(self, ahead_ms: int) -> Iterator[StatementCall]:
+        """Return the statements that lock and read the items, and the limits of their workspaces now."""
         workspaces = sorted({new.workspace_id for new in self._requests})
         ids = sorted(self._items | {new.item_id for new in self._requests})
         marked = sorted(self._marked.difference(ids))
         if self._unstarted:
-            yield "rates", [texts(sorted(self._unstarted))]
+            yield "rates", [texts(sorted(self._unstarted)), ahead_ms]
             yield "queue_rates", [texts(sorted(self._unstarted))]
         if marked:
             yield "lock_marked", [texts(marked)]
@@ -119,9 +119,10 @@ class ItemFootprint:
             )
         if workspaces:
             # Up to this many waiting items may leave the queue before the last request of the group is decided.
-            yield "waiting", [texts(workspaces), len(self._items) + len(self._marked) + len(self._executions)]
+            leaving = len(self._items) + len(self._marked) + len(self._executions)
+            yield "waiting", [texts(workspaces), leaving, ahead_ms]
         if started := self._started():
-            yield "slots", [texts(started)]
+            yield "slots", [texts(started), ahead_ms]
 
 
 class LockedItems:
@@ -205,9 +206,9 @@ class LockedItems:
         return self._last(lambda item: (item.workspace_id, item.singleton) == (workspace_id, singleton) and not has_ended(item))
 
     def bouncing(self, workspace_id: str, debounce: str) -> Item | None:
-        """Return the newest QUEUED item with a debounce name."""
+        """Return the newest PENDING item with a debounce name."""
         return self._last(
-            lambda item: (item.workspace_id, item.debounce) == (workspace_id, debounce) and item.status is ItemStatus.QUEUED
+            lambda item: (item.workspace_id, item.debounce) == (workspace_id, debounce) and item.status is ItemStatus.PENDING
         )
 
     def enter(self, new: NewItem) -> Item:
@@ -229,7 +230,7 @@ class LockedItems:
         if (before.workflow_id, before.version, before.input) != (after.workflow_id, after.version, after.input):
             self._requested.add(before.item_id)
         if before.workspace_id in self._rooms:
-            self._rooms[before.workspace_id] += (before.status is ItemStatus.QUEUED) - (after.status is ItemStatus.QUEUED)
+            self._rooms[before.workspace_id] += (before.status is ItemStatus.PENDING) - (after.status is ItemStatus.PENDING)
         if before.workspace_id in self._slots:
             self._slots[before.workspace_id] += (before.status in ACTIVE) - (after.status in ACTIVE)
         if after.status is not ItemStatus.DISPATCHED:
@@ -315,7 +316,7 @@ class LockedItems:
 
 def is_ready(item: Item, now_ms: int) -> bool:
     """Return whether claims can take an item."""
-    return item.status is ItemStatus.QUEUED and item.run_at_ms <= now_ms
+    return item.status is ItemStatus.PENDING and item.run_at_ms <= now_ms
 
 
 def new_row(item: Item, now_ms: int) -> Row:

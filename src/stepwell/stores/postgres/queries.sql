@@ -58,7 +58,7 @@ WITH given AS (
     CROSS JOIN LATERAL (
         SELECT number, execution_id, status FROM {schema}.items WHERE item_id = r.item_id FOR NO KEY UPDATE
     ) AS i
-    WHERE i.execution_id = r.execution_id AND i.status IN ('QUEUED', 'CLAIMED', 'DISPATCHED') AND i.status <> r.item_status
+    WHERE i.execution_id = r.execution_id AND i.status IN ('PENDING', 'CLAIMED', 'DISPATCHED') AND i.status <> r.item_status
 ), clock AS MATERIALIZED (  -- read after all rows are locked
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $18::bigint AS now_ms FROM (SELECT count(*) FROM held) AS after
 ), landed AS (
@@ -256,9 +256,10 @@ ON CONFLICT (address) DO NOTHING;
 
 -- name: lock_scopes
 -- Locks scopes in the order given. A writer holds the scope, so revisions and totals have no gaps.
--- returns: path, totals, and how many bytes the scope's workspace may hold, if its tier limits that
+-- args: addresses, clock offset
+-- returns: path, totals, and how many bytes the scope's workspace may hold, if that is limited
 SELECT s.path, s.revision, s.keys, s.bytes,
-       (SELECT t.state_bytes FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
+       (SELECT {schema}.limit_of(w.overrides, 'state_bytes', t.state_bytes, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint)::bigint FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
         WHERE w.workspace_id = s.workspace_id)
 FROM unnest($1::bytea[]) AS g (address) CROSS JOIN LATERAL (
     SELECT path, workspace_id, revision, keys, bytes FROM {schema}.state_scopes WHERE address = g.address FOR NO KEY UPDATE
@@ -267,13 +268,15 @@ FROM unnest($1::bytea[]) AS g (address) CROSS JOIN LATERAL (
 -- name: state_rooms
 -- How much scoped state workspaces with a limit may hold, and how much they hold if that was counted. The counts are locked in the order
 -- given, so that no two writers use the same free bytes. Runs after the scopes are locked.
-SELECT w.workspace_id, t.state_bytes, h.bytes
-FROM unnest($1::text[]) AS g (workspace_id)
-JOIN {schema}.workspaces AS w ON w.workspace_id = g.workspace_id
-JOIN {schema}.tiers AS t ON t.name = w.tier AND t.state_bytes IS NOT NULL
+SELECT g.workspace_id, g.state_bytes, h.bytes
+FROM (SELECT g.workspace_id, {schema}.limit_of(w.overrides, 'state_bytes', t.state_bytes, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint)::bigint AS state_bytes
+      FROM unnest($1::text[]) WITH ORDINALITY AS g (workspace_id, place)
+      JOIN {schema}.workspaces AS w ON w.workspace_id = g.workspace_id JOIN {schema}.tiers AS t ON t.name = w.tier
+      ORDER BY g.place) AS g
 LEFT JOIN LATERAL (
     SELECT bytes FROM {schema}.state_held WHERE workspace_id = g.workspace_id FOR NO KEY UPDATE
-) AS h ON true;
+) AS h ON true
+WHERE g.state_bytes IS NOT NULL;
 
 -- name: count_state
 -- Counts what workspaces hold. A count that another transaction is making is waited for, and kept.

@@ -40,10 +40,12 @@ SELECT 1 FROM (SELECT pg_advisory_xact_lock_shared(5378)::text AS held) AS gate 
 
 -- name: slots
 -- How many executions each workspace may run at once (NULL: no limit), whether it is paused, and, if it is limited, how many it runs.
--- args: workspaces
-SELECT w.workspace_id, t.concurrency, w.is_paused, CASE WHEN t.concurrency IS NOT NULL THEN
+-- args: workspaces, clock offset
+SELECT w.workspace_id, w.concurrency, w.is_paused, CASE WHEN w.concurrency IS NOT NULL THEN
     (SELECT count(*) FROM {schema}.items AS i WHERE i.workspace_id = w.workspace_id AND i.status IN ('CLAIMED', 'DISPATCHED')) END
-FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier WHERE w.workspace_id = ANY ($1::text[]);
+FROM (SELECT w.workspace_id, w.is_paused,
+             {schema}.limit_of(w.overrides, 'concurrency', t.concurrency, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint)::bigint AS concurrency
+      FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier WHERE w.workspace_id = ANY ($1::text[])) AS w;
 
 -- name: lock_rates
 -- Locks the workspaces with rates whose items are returned unstarted. A claim locks workspaces before items, so a transaction that waits
@@ -51,7 +53,7 @@ FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier WHERE 
 SELECT 1 FROM (SELECT pg_advisory_xact_lock_shared(5378)::text AS held) AS gate CROSS JOIN LATERAL (
     SELECT 1 FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
     WHERE w.workspace_id IN (SELECT i.workspace_id || held FROM {schema}.items AS i WHERE i.item_id = ANY ($1::text[]))
-      AND t.rate_per_second > 0
+      AND (t.rate_per_second > 0 OR w.overrides ? 'rate_per_second')
     ORDER BY w.workspace_id FOR NO KEY UPDATE OF w) AS w;
 
 -- name: lock_queue_rates
@@ -62,10 +64,11 @@ ORDER BY q.name FOR NO KEY UPDATE;
 
 -- name: rates
 -- The rates of these workspaces, and when their next starts are due. A workspace that got a rate only now is skipped, not waited for.
--- args: as lock_rates
-SELECT w.workspace_id, t.rate_per_second::text, w.rate_ms::text
+-- args: as lock_rates, clock offset
+SELECT w.workspace_id, {schema}.limit_of(w.overrides, 'rate_per_second', t.rate_per_second, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint)::text, w.rate_ms::text
 FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
-WHERE w.workspace_id IN (SELECT i.workspace_id FROM {schema}.items AS i WHERE i.item_id = ANY ($1::text[])) AND t.rate_per_second > 0
+WHERE w.workspace_id IN (SELECT i.workspace_id FROM {schema}.items AS i WHERE i.item_id = ANY ($1::text[]))
+  AND {schema}.limit_of(w.overrides, 'rate_per_second', t.rate_per_second, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint) > 0
 FOR NO KEY UPDATE OF w SKIP LOCKED;
 
 -- name: queue_rates
@@ -120,7 +123,7 @@ FROM {schema}.items WHERE item_id IN (
     JOIN {schema}.items AS i ON i.workspace_id = g.workspace_id AND i.singleton = g.singleton AND i.finished_ms IS NULL
     UNION
     SELECT b.item_id FROM unnest($1::text[], $4::text[]) AS g (workspace_id, debounce) CROSS JOIN LATERAL (
-        SELECT item_id FROM {schema}.items WHERE workspace_id = g.workspace_id AND debounce = g.debounce AND status = 'QUEUED'
+        SELECT item_id FROM {schema}.items WHERE workspace_id = g.workspace_id AND debounce = g.debounce AND status = 'PENDING'
         ORDER BY number DESC LIMIT 1) AS b
     UNION
     SELECT r.item_id FROM unnest($5::text[]) AS g (item_id) JOIN {schema}.items AS i ON i.item_id = g.item_id
@@ -133,17 +136,18 @@ ORDER BY item_id FOR NO KEY UPDATE;
 
 -- name: waiting
 -- How many items each workspace may have waiting (NULL: unlimited) and how many wait. Counts no further than the limit plus the number
--- of items that may leave in this transaction. args: the workspaces, how many may leave
-SELECT w.workspace_id, t.queue_depth, CASE WHEN t.queue_depth IS NOT NULL THEN
+-- of items that may leave in this transaction. args: the workspaces, how many may leave, clock offset
+SELECT w.workspace_id, w.queue_depth, CASE WHEN w.queue_depth IS NOT NULL THEN
     (SELECT count(*) FROM (SELECT 1 FROM {schema}.items AS i
-                           WHERE i.workspace_id = w.workspace_id AND i.status = 'QUEUED' AND i.is_ready
-                           LIMIT t.queue_depth + $2::bigint) AS ready)
+                           WHERE i.workspace_id = w.workspace_id AND i.status = 'PENDING' AND i.is_ready
+                           LIMIT w.queue_depth + $2::bigint) AS ready)
   + (SELECT count(*) FROM (SELECT 1 FROM {schema}.items AS i
-                           WHERE i.workspace_id = w.workspace_id AND i.status = 'QUEUED' AND NOT i.is_ready
-                           LIMIT t.queue_depth + $2::bigint) AS delayed)
+                           WHERE i.workspace_id = w.workspace_id AND i.status = 'PENDING' AND NOT i.is_ready
+                           LIMIT w.queue_depth + $2::bigint) AS delayed)
   END
-FROM unnest($1::text[]) AS g (workspace_id)
-JOIN {schema}.workspaces AS w ON w.workspace_id = g.workspace_id JOIN {schema}.tiers AS t ON t.name = w.tier;
+FROM (SELECT w.workspace_id, {schema}.limit_of(w.overrides, 'queue_depth', t.queue_depth, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $3::bigint)::bigint AS queue_depth
+      FROM unnest($1::text[]) AS g (workspace_id)
+      JOIN {schema}.workspaces AS w ON w.workspace_id = g.workspace_id JOIN {schema}.tiers AS t ON t.name = w.tier) AS w;
 
 -- name: insert_items
 -- A plain insert: if another transaction was first, the unique violation makes this one start over.
@@ -194,7 +198,7 @@ WITH RECURSIVE clock AS MATERIALIZED (
     ORDER BY lease_until_ms, number LIMIT $1::bigint FOR NO KEY UPDATE SKIP LOCKED
 ), returned AS (
     UPDATE {schema}.items AS i
-    SET status = CASE WHEN i.attempts >= i.max_attempts THEN 'FAILED' ELSE 'QUEUED' END, error = $2::text, lease_until_ms = NULL,
+    SET status = CASE WHEN i.attempts >= i.max_attempts THEN 'FAILED' ELSE 'PENDING' END, error = $2::text, lease_until_ms = NULL,
         run_at_ms = CASE WHEN i.attempts >= i.max_attempts THEN i.run_at_ms ELSE now_ms END,
         holder = CASE WHEN i.attempts >= i.max_attempts THEN i.holder END,
         claimed_ms = CASE WHEN i.attempts >= i.max_attempts THEN i.claimed_ms END,
@@ -244,15 +248,18 @@ WITH put AS (
     RETURNING t.name
 ), forgotten AS (
     DELETE FROM {schema}.state_held WHERE EXISTS (SELECT FROM put)
+), clock AS MATERIALIZED (
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $9::bigint AS now_ms
 ), held AS MATERIALIZED (
-    SELECT workspace_id, rate_ms FROM {schema}.workspaces
+    SELECT workspace_id, rate_ms, overrides FROM {schema}.workspaces
     WHERE tier = (SELECT name FROM put) AND $4::text::double precision > 0
     ORDER BY workspace_id FOR NO KEY UPDATE
 ), changed AS (
     UPDATE {schema}.workspaces AS w SET rate_ms = latest_ms
-    FROM held AS h, (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $9::bigint
-                            + greatest(1000, 1000 / nullif($4::text::double precision, 0)) AS latest_ms) AS rate
-    WHERE w.workspace_id = h.workspace_id AND h.rate_ms > latest_ms
+    FROM (SELECT h.workspace_id, h.rate_ms AS before_ms, now_ms,
+                 {schema}.limit_of(h.overrides, 'rate_per_second', $4::text::double precision, now_ms) AS rate
+          FROM held AS h, clock) AS h CROSS JOIN LATERAL (SELECT now_ms + greatest(1000, 1000 / nullif(rate, 0)) AS latest_ms) AS l
+    WHERE w.workspace_id = h.workspace_id AND rate > 0 AND before_ms > latest_ms
 )
 SELECT pg_notify($8::text, 'queue')::text FROM put;
 
@@ -260,16 +267,18 @@ SELECT pg_notify($8::text, 'queue')::text FROM put;
 -- Inserts or updates a workspace, if its tier exists. Its creation time and pass stay; its next start follows the new rate.
 -- returns: a row if it was written
 WITH put AS (
-    INSERT INTO {schema}.workspaces AS w (workspace_id, tier, is_paused, created_ms)
-    SELECT $1::text, name, $3::boolean, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $4::bigint
+    INSERT INTO {schema}.workspaces AS w (workspace_id, tier, is_paused, created_ms, overrides)
+    SELECT $1::text, name, $3::boolean, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $4::bigint, $7::text::jsonb
     FROM {schema}.tiers
     WHERE name = $2::text
       AND (coalesce($6::text, 'null') = 'null' OR EXISTS (SELECT FROM {schema}.workspaces WHERE workspace_id = $1::text))
     ON CONFLICT (workspace_id) DO UPDATE
-    SET tier = excluded.tier, is_paused = excluded.is_paused, rate_ms = least(w.rate_ms, (
-        SELECT excluded.created_ms + greatest(1000, 1000 / t.rate_per_second)
-        FROM {schema}.tiers AS t WHERE t.name = excluded.tier AND t.rate_per_second > 0))
-    WHERE $6::text IS NULL OR $6::text::jsonb = jsonb_build_array(w.tier, w.is_paused, w.created_ms)
+    SET tier = excluded.tier, is_paused = excluded.is_paused, overrides = excluded.overrides, rate_ms = least(w.rate_ms, (
+        SELECT excluded.created_ms + greatest(1000, 1000 / nullif(r.rate, 0))
+        FROM {schema}.tiers AS t CROSS JOIN LATERAL (
+            SELECT {schema}.limit_of(excluded.overrides, 'rate_per_second', t.rate_per_second, excluded.created_ms) AS rate) AS r
+        WHERE t.name = excluded.tier AND r.rate > 0))
+    WHERE $6::text IS NULL OR $6::text::jsonb = jsonb_build_array(w.tier, w.is_paused, w.created_ms, coalesce(w.overrides, '{{}}'))
     RETURNING w.workspace_id
 ), forgotten AS (
     DELETE FROM {schema}.state_held WHERE workspace_id = (SELECT workspace_id FROM put)
@@ -296,14 +305,14 @@ FROM {schema}.tiers ORDER BY name;
 
 -- name: next_ready
 -- When the next delayed item becomes ready: the first entry of an index.
-SELECT run_at_ms FROM {schema}.items WHERE status = 'QUEUED' AND NOT is_ready ORDER BY run_at_ms LIMIT 1;
+SELECT run_at_ms FROM {schema}.items WHERE status = 'PENDING' AND NOT is_ready ORDER BY run_at_ms LIMIT 1;
 
 -- name: has_ready
 -- A row if any item is ready: the first entry of an index.
-SELECT 1 FROM {schema}.items WHERE status = 'QUEUED' AND is_ready ORDER BY workspace_id, queue, workflow_id, priority DESC, number LIMIT 1;
+SELECT 1 FROM {schema}.items WHERE status = 'PENDING' AND is_ready ORDER BY workspace_id, queue, workflow_id, priority DESC, number LIMIT 1;
 
 -- name: workspaces
-SELECT workspace_id, tier, is_paused, created_ms FROM {schema}.workspaces ORDER BY workspace_id;
+SELECT workspace_id, tier, is_paused, created_ms, overrides::text FROM {schema}.workspaces ORDER BY workspace_id;
 
 -- name: queues
 SELECT name, is_paused, concurrency, rate_per_second::text FROM {schema}.queues ORDER BY name;
@@ -357,12 +366,12 @@ WITH RECURSIVE clock AS MATERIALIZED (
         ORDER BY i.workspace_id, i.queue LIMIT 1) AS n
 ), counted AS (
     SELECT i.workspace_id, i.queue,
-           count(*) FILTER (WHERE i.status = 'QUEUED' AND i.run_at_ms <= now_ms) AS ready,
-           count(*) FILTER (WHERE i.status = 'QUEUED' AND i.run_at_ms > now_ms) AS delayed,
+           count(*) FILTER (WHERE i.status = 'PENDING' AND i.run_at_ms <= now_ms) AS ready,
+           count(*) FILTER (WHERE i.status = 'PENDING' AND i.run_at_ms > now_ms) AS delayed,
            count(*) FILTER (WHERE i.status = 'CLAIMED') AS claimed, count(*) FILTER (WHERE i.status = 'DISPATCHED') AS dispatched,
-           min(greatest(i.run_at_ms, i.enqueued_ms)) FILTER (WHERE i.status = 'QUEUED' AND i.run_at_ms <= now_ms) AS oldest
+           min(greatest(i.run_at_ms, i.enqueued_ms)) FILTER (WHERE i.status = 'PENDING' AND i.run_at_ms <= now_ms) AS oldest
     FROM {schema}.items AS i CROSS JOIN clock
-    WHERE i.status IN ('QUEUED', 'CLAIMED', 'DISPATCHED') AND ($1::text IS NULL OR i.workspace_id = $1::text)
+    WHERE i.status IN ('PENDING', 'CLAIMED', 'DISPATCHED') AND ($1::text IS NULL OR i.workspace_id = $1::text)
     GROUP BY i.workspace_id, i.queue
 ), named AS (
     SELECT workspace_id, queue FROM counted UNION SELECT workspace_id, queue FROM lanes

@@ -14,6 +14,7 @@ from stepwell.model.queue_lifecycle import EXPIRED, full, is_plain, unknown_work
 from stepwell.model.refusals import asked_otherwise, changed_since_read
 from stepwell.stores.postgres.connection import StatementCall
 from stepwell.stores.postgres.statements import Row, blobs, integers, texts
+from stepwell.stores.queue_rows import encode_overrides
 
 __all__ = [
     "DIRECT",
@@ -54,7 +55,7 @@ def write_direct(run: Run, unit: Direct, ahead_ms: int, channel: str) -> Outcome
             return Written() if is_put else changed_since_read(unit)
         case PutWorkspace():
             wanted = unit.workspace
-            settings = wanted.tier, wanted.is_paused, ahead_ms, channel, _based_on(unit.based_on)
+            settings = wanted.tier, wanted.is_paused, ahead_ms, channel, _based_on(unit.based_on), encode_overrides(wanted)
             if run("put_workspace", wanted.workspace_id, *settings):
                 return Written()
             names = [row[0] for row in run("tiers")]
@@ -137,7 +138,7 @@ def enqueued(units: Sequence[Enqueue], rows: Sequence[Row]) -> list[Outcome]:
 def _answers(items: Sequence[NewItem], rows: Sequence[Row]) -> list[Enqueued | StepwellError]:
     """Return the answer to each request. No rows mean that every item is new."""
     if not rows:
-        return [Enqueued(new.item_id, new.execution_id, "QUEUED", True) for new in items]
+        return [Enqueued(new.item_id, new.execution_id, "PENDING", True) for new in items]
     return [_answer(new, row) for new, row in zip(items, sorted(rows), strict=True)]
 
 

@@ -132,12 +132,12 @@ class GroupTransaction:
         if scopes:
             workspaces = [workspace_of(path) for path in scopes]
             calls.append(("open_scopes", [_addresses(scopes), texts(scopes), texts(workspaces)]))
-            calls.append(("lock_scopes", [_addresses(scopes)]))
+            calls.append(("lock_scopes", [_addresses(scopes), self._ahead_ms]))
         if keys:
             calls.append(("stored_entries", [_addresses(scope for scope, _ in keys), texts(key for _, key in keys)]))
         if touched.cleared:
             calls.append(("expired_in_scopes", [_addresses(sorted(touched.cleared)), self._ahead_ms]))
-        calls.extend(touched.queue.calls())
+        calls.extend(touched.queue.calls(self._ahead_ms))
         if fences:
             calls.append(("next_fences", (fences_of(self._schema), fences)))
         calls.append(("now", [self._ahead_ms]))
@@ -184,7 +184,7 @@ class GroupTransaction:
 
     def _rooms(self, workspaces: Sequence[str]) -> tuple[dict[str, StateRoom], int]:
         """Return the limits and sizes of limited workspaces, counted if necessary, and the time after the locks."""
-        calls: list[StatementCall] = [("state_rooms", [texts(workspaces)]), ("now", [self._ahead_ms])]
+        calls: list[StatementCall] = [("state_rooms", [texts(workspaces), self._ahead_ms]), ("now", [self._ahead_ms])]
         rows, [(now_ms,)] = self._run_all(calls)
         while any(held is None for _, _, held in rows):  # another transaction can delete a count right after it was made
             _, rows, [(now_ms,)] = self._run_all([("count_state", [texts(workspaces)]), *calls])

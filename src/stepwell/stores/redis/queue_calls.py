@@ -36,6 +36,7 @@ from stepwell.model.refusals import (
     no_item,
     singleton_alive,
 )
+from stepwell.stores.queue_rows import encode_overrides
 from stepwell.stores.redis.keys import Keys
 from stepwell.stores.redis.rows import encoded, pack, pack_mark, pack_queue, pack_tier, pack_workspace, read_item, request
 
@@ -67,7 +68,7 @@ def queue_written(unit: Any, rest: Sequence[Any]) -> Written:
 
 def _added(items: Sequence[NewItem], rest: Sequence[Any]) -> list[Enqueued | StepwellError]:
     """Return an answer for each request; the script reports only those that are not simply new items."""
-    answers: list[Enqueued | StepwellError] = [Enqueued(new.item_id, new.execution_id, "QUEUED", True) for new in items]
+    answers: list[Enqueued | StepwellError] = [Enqueued(new.item_id, new.execution_id, "PENDING", True) for new in items]
     for which, word, *said in rest:
         index = int(which) - 1
         answers[index] = _there(said) if word == b"there" else _refused(items[index], word, said)
@@ -191,7 +192,8 @@ class QueueCalls:
     def put_workspace(self, unit: PutWorkspace) -> tuple[str, Arguments]:
         wanted = unit.workspace
         name, is_paused = encoded(wanted.workspace_id), int(wanted.is_paused)
-        told = (name, wanted.tier, is_paused, self._ahead_ms(), _based_on(unit.based_on, pack_workspace))
+        based_on = _based_on(unit.based_on, pack_workspace)
+        told = (name, wanted.tier, is_paused, self._ahead_ms(), based_on, encode_overrides(wanted) or "")
         return "put_workspace", (self._id, self._keys.queue_channel, *told)
 
     def put_queue(self, unit: PutQueue) -> tuple[str, Arguments]:

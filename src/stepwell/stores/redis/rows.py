@@ -19,7 +19,7 @@ from stepwell.model.commit import Head, StoredCommit
 from stepwell.model.queue_item import Item, ItemMark, ItemStatus, Lane, NewItem, QueueSettings, Tier, Workspace
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
-from stepwell.stores.queue_rows import tier_of
+from stepwell.stores.queue_rows import encode_overrides, tier_of, workspace_of
 
 __all__ = [
     "commit_beginning",
@@ -195,7 +195,7 @@ T = TypeVar("T")
 
 pack = msgspec.msgpack.Encoder().encode
 _decode_tier = msgspec.msgpack.Decoder(tuple[int | None, float, float | None, int | None, int | None, float | None]).decode
-_decode_workspace = msgspec.msgpack.Decoder(tuple[str, bool, int]).decode
+_decode_workspace = msgspec.msgpack.Decoder(tuple[str, bool, int, str]).decode
 _decode_queue = msgspec.msgpack.Decoder(tuple[bool, int | None, float | None]).decode
 _DAMAGED_QUEUE_ROW = (ValueError, KeyError, msgspec.MsgspecError)
 
@@ -236,16 +236,13 @@ def read_tiers(flat: Sequence[bytes]) -> list[Tier]:
 
 
 def pack_workspace(workspace: Workspace) -> bytes:
-    """Return the row of a workspace."""
-    return pack((workspace.tier, workspace.is_paused, workspace.created_ms))
+    """Return the row of a workspace; its overrides are one text, which ``includes/tiers.lua`` decodes."""
+    return pack((workspace.tier, workspace.is_paused, workspace.created_ms, encode_overrides(workspace) or ""))
 
 
 def read_workspaces(flat: Sequence[bytes]) -> list[Workspace]:
     """Decode the hash of workspaces."""
-    return [
-        Workspace(workspace_id=name, tier=tier, is_paused=is_paused, created_ms=created_ms)
-        for name, (tier, is_paused, created_ms) in _table(flat, "workspace", _decode_workspace, _decoded)
-    ]
+    return [workspace_of((name, *row)) for name, row in _table(flat, "workspace", _decode_workspace, _decoded)]
 
 
 def pack_queue(settings: QueueSettings) -> bytes:

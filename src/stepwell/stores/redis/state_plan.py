@@ -108,7 +108,7 @@ class StatePlan:
 
     def _room_call(self, owners: Sequence[str]) -> Command:
         script, names = SCRIPTS["state_quotas"].sha, [encoded(name) for name in owners]
-        return ("EVALSHA", script, 2, self._keys.queue, self._keys.held, *names)
+        return ("EVALSHA", script, 2, self._keys.queue, self._keys.held, self._ahead_ms, *names)
 
     def _read_rooms(self, owners: Sequence[str], found: Reply) -> None:
         flat = cast("list[bytes]", found)

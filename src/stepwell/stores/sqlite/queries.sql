@@ -194,9 +194,11 @@ ON CONFLICT (scope) DO UPDATE SET revision = excluded.revision, keys = excluded.
 
 -- name: state_room
 -- How much scoped state a workspace may hold, and holds if that was counted before; no row if its tier does not limit it.
-SELECT t.state_bytes, h.bytes
-FROM workspaces AS w JOIN tiers AS t ON t.name = w.tier LEFT JOIN state_held AS h ON h.workspace_id = w.workspace_id
-WHERE w.workspace_id = ?1 AND t.state_bytes IS NOT NULL;
+SELECT l.state_bytes, h.bytes
+FROM (SELECT workspace_id, iif(w.overrides ->> '$.state_bytes.until_ms' > ?2, w.overrides ->> '$.state_bytes.value', t.state_bytes) AS state_bytes
+      FROM workspaces AS w JOIN tiers AS t ON t.name = w.tier WHERE workspace_id = ?1) AS l
+LEFT JOIN state_held AS h ON h.workspace_id = l.workspace_id
+WHERE l.state_bytes IS NOT NULL;
 
 -- name: count_state
 INSERT INTO state_held (workspace_id, bytes)

@@ -51,7 +51,7 @@ from stepwell.model.queue_lifecycle import (
     unknown_workspace,
 )
 from stepwell.model.refusals import asked_otherwise, conflict_if_changed, no_item
-from stepwell.stores.queue_rows import item_of, items_question, queue_of, tier_of, workspace_of
+from stepwell.stores.queue_rows import encode_overrides, item_of, items_question, queue_of, tier_of, workspace_of
 from stepwell.stores.sql_files import read_queries
 from stepwell.stores.sqlite.connection import Database
 from stepwell.stores.sqlite.queue_claim import claim_items
@@ -189,7 +189,7 @@ class QueueWriting:
     def write_mark(self, item: Item) -> None:
         """Write an item that a mark has changed."""
         self.forget()
-        if item.status is ItemStatus.QUEUED:
+        if item.status is ItemStatus.PENDING:
             return self._move(item, item)
         self._db.run(SQL["mark_item"], item.number, item.status.value, item.dispatched_ms, item.finished_ms, item.error)
         fault("queue.item_moved")
@@ -212,7 +212,7 @@ class QueueWriting:
         return room
 
     def _counted_room(self, workspace_id: str) -> int | StepwellError:
-        rows = self._rows("tenant", workspace_id)
+        rows = self._rows("tenant", workspace_id, self._now_ms)
         if not rows:
             return unknown_workspace(workspace_id)
         depth = rows[0][0]
@@ -220,7 +220,7 @@ class QueueWriting:
 
     def slots(self, workspace_id: str) -> int | StepwellError:
         """Return how many executions a workspace may start now."""
-        rows = self._rows("slots", workspace_id)
+        rows = self._rows("slots", workspace_id, self._now_ms)
         if not rows:
             return unknown_workspace(workspace_id)
         concurrency, is_paused, used = rows[0]
@@ -248,7 +248,7 @@ class QueueWriting:
         return self._found("single_item", workspace_id, singleton)
 
     def bouncing(self, workspace_id: str, debounce: str) -> Item | None:
-        """Return the newest QUEUED item with a debounce name."""
+        """Return the newest PENDING item with a debounce name."""
         return self._found("bouncing_item", workspace_id, debounce)
 
     def enter(self, new: NewItem) -> Item:
@@ -301,7 +301,7 @@ class QueueWriting:
         for workspace_id, count in Counter(new.workspace_id for new in items).items():
             self._use_room(workspace_id, count)
         if added == len(items):
-            return [Enqueued(new.item_id, new.execution_id, "QUEUED", True) for new in items]
+            return [Enqueued(new.item_id, new.execution_id, "PENDING", True) for new in items]
         self.forget()
         return list(self._sorted_out(items, newest if len(items) > 1 else None))
 
@@ -348,15 +348,17 @@ class QueueWriting:
         if item is None or isinstance(after, StepwellError):
             return after if isinstance(after, StepwellError) else NotFound()
         if unit.error is None:
-            self._give_back_start("workspace", item.workspace_id, item.claimed_ms or 0)
-            self._give_back_start("queue", item.queue, item.claimed_ms or 0)
+            workspace, queue = item.workspace_id, item.queue
+            self._give_back_start("workspace", workspace, self._rows("rate_of_workspace", workspace, self._now_ms), item)
+            self._give_back_start("queue", queue, self._rows("rate_of_queue", queue), item)
         self._move(item, after)
         return Written([after])
 
-    def _give_back_start(self, kind: str, name: str, claimed_ms: int) -> None:
+    def _give_back_start(self, kind: str, name: str, rates: Sequence[tuple[Any, ...]], item: Item) -> None:
         """Give a start back to the rate, if there is one: a claim has counted it, and it did not happen."""
-        for rate, rate_ms in self._rows(f"rate_of_{kind}", name):
-            self._db.run(SQL[f"set_rate_of_{kind}"], name, earlier_rate_ms(rate, rate_ms, claimed_ms, self._now_ms))
+        for rate, rate_ms in rates:
+            earlier_ms = earlier_rate_ms(rate, rate_ms, item.claimed_ms or 0, self._now_ms)
+            self._db.run(SQL[f"set_rate_of_{kind}"], name, earlier_ms)
 
     def cancel(self, unit: CancelItem) -> Outcome:
         item = self.item(unit.item_id)
@@ -411,7 +413,8 @@ class QueueWriting:
         refusal = conflict_if_changed(unit, self._present("workspace", wanted.workspace_id, workspace_of))
         if refusal is not None:
             return refusal
-        self._db.run(SQL["put_workspace"], wanted.workspace_id, wanted.tier, wanted.is_paused, self._now_ms)
+        settings = wanted.tier, wanted.is_paused, self._now_ms, encode_overrides(wanted)
+        self._db.run(SQL["put_workspace"], wanted.workspace_id, *settings)
         return Written()
 
     def put_queue(self, unit: PutQueue) -> Outcome:

@@ -4,7 +4,7 @@
 -- Adds an item unless its id is there.
 INSERT INTO items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms,
                    key, body_digest, singleton, debounce, max_attempts, is_ready)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'QUEUED', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?10 <= ?9)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'PENDING', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?10 <= ?9)
 ON CONFLICT (item_id) DO NOTHING;
 
 -- name: add_started_item
@@ -29,7 +29,7 @@ SELECT item_id FROM items WHERE workspace_id = ?1 AND key = ?2;
 SELECT item_id FROM items WHERE workspace_id = ?1 AND singleton = ?2 AND singleton IS NOT NULL AND finished_ms IS NULL;
 
 -- name: bouncing_item
-SELECT item_id FROM items WHERE workspace_id = ?1 AND debounce = ?2 AND debounce IS NOT NULL AND status = 'QUEUED'
+SELECT item_id FROM items WHERE workspace_id = ?1 AND debounce = ?2 AND debounce IS NOT NULL AND status = 'PENDING'
 ORDER BY number DESC LIMIT 1;
 
 -- name: item_of_execution
@@ -39,7 +39,7 @@ SELECT item_id FROM items WHERE execution_id = ?1 AND status = 'DISPATCHED';
 -- Writes everything of an item that may change.
 UPDATE items SET workflow_id = ?2, version = ?3, execution_id = ?4, input = ?5, status = ?6, run_at_ms = ?7, attempts = ?8, holder = ?9,
                  lease_until_ms = ?10, claimed_ms = ?11, dispatched_ms = ?12, finished_ms = ?13, error = ?14,
-                 is_ready = ?6 = 'QUEUED' AND ?7 <= ?15, debounce = ?16
+                 is_ready = ?6 = 'PENDING' AND ?7 <= ?15, debounce = ?16
 WHERE number = ?1;
 
 -- name: mark_item
@@ -51,26 +51,28 @@ DELETE FROM items WHERE number = ?1;
 
 -- name: tenant
 -- A workspace's limit of waiting items (a row without one: no limit).
-SELECT tiers.queue_depth FROM workspaces JOIN tiers ON tiers.name = workspaces.tier WHERE workspace_id = ?1;
+SELECT iif(workspaces.overrides ->> '$.queue_depth.until_ms' > ?2, workspaces.overrides ->> '$.queue_depth.value', tiers.queue_depth)
+FROM workspaces JOIN tiers ON tiers.name = workspaces.tier WHERE workspace_id = ?1;
 
 -- name: slots
 -- How many executions a workspace may run at once (NULL: no limit), whether it is paused, and, if it is limited, how many it runs.
-SELECT tiers.concurrency, workspaces.is_paused,
-       iif(tiers.concurrency IS NULL, 0, (SELECT count(*) FROM items INDEXED BY items_active
-                                          WHERE workspace_id = ?1 AND status IN ('CLAIMED', 'DISPATCHED')))
-FROM workspaces JOIN tiers ON tiers.name = workspaces.tier WHERE workspaces.workspace_id = ?1;
+SELECT concurrency, is_paused,
+       iif(concurrency IS NULL, 0, (SELECT count(*) FROM items INDEXED BY items_active
+                                    WHERE workspace_id = ?1 AND status IN ('CLAIMED', 'DISPATCHED')))
+FROM (SELECT iif(workspaces.overrides ->> '$.concurrency.until_ms' > ?2, workspaces.overrides ->> '$.concurrency.value', tiers.concurrency) AS concurrency, is_paused
+      FROM workspaces JOIN tiers ON tiers.name = workspaces.tier WHERE workspaces.workspace_id = ?1);
 
 -- name: count_pending
 -- How many items of a workspace wait, counted no further than asked.
 SELECT (SELECT count(*) FROM (SELECT 1 FROM items INDEXED BY items_ready
-                              WHERE workspace_id = ?1 AND status = 'QUEUED' AND is_ready = 1 LIMIT ?2))
+                              WHERE workspace_id = ?1 AND status = 'PENDING' AND is_ready = 1 LIMIT ?2))
      + (SELECT count(*) FROM (SELECT 1 FROM items INDEXED BY items_delayed_by_workspace
-                              WHERE workspace_id = ?1 AND status = 'QUEUED' AND is_ready = 0 LIMIT ?2));
+                              WHERE workspace_id = ?1 AND status = 'PENDING' AND is_ready = 0 LIMIT ?2));
 
 -- name: promote
 -- Shows claims the items whose time has come, the earliest first.
 UPDATE items SET is_ready = 1 WHERE number IN (
-    SELECT number FROM items WHERE status = 'QUEUED' AND is_ready = 0 AND run_at_ms <= ?1 ORDER BY run_at_ms LIMIT ?2);
+    SELECT number FROM items WHERE status = 'PENDING' AND is_ready = 0 AND run_at_ms <= ?1 ORDER BY run_at_ms LIMIT ?2);
 
 -- name: outlook
 -- All that a claim has to know, in one row; args: now, the queues and the workflows that are asked for, or NULL for any, and how many
@@ -80,20 +82,20 @@ UPDATE items SET is_ready = 1 WHERE number IN (
 WITH RECURSIVE lanes (workspace_id, queue, workflow_id, priority, number) AS (
     SELECT * FROM (
         SELECT workspace_id, queue, workflow_id, priority, number FROM items
-        WHERE status = 'QUEUED' AND is_ready = 1
+        WHERE status = 'PENDING' AND is_ready = 1
         ORDER BY workspace_id, queue, workflow_id, priority DESC, number LIMIT 1)
     UNION ALL
     SELECT items.workspace_id, items.queue, items.workflow_id, items.priority, items.number
     FROM lanes JOIN items ON items.number = coalesce(  -- three questions, since SQLite walks through a comparison of rows
         (SELECT number FROM items
-         WHERE status = 'QUEUED' AND is_ready = 1
+         WHERE status = 'PENDING' AND is_ready = 1
            AND workspace_id = lanes.workspace_id AND queue = lanes.queue AND workflow_id > lanes.workflow_id
          ORDER BY workflow_id, priority DESC, number LIMIT 1),
         (SELECT number FROM items
-         WHERE status = 'QUEUED' AND is_ready = 1 AND workspace_id = lanes.workspace_id AND queue > lanes.queue
+         WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = lanes.workspace_id AND queue > lanes.queue
          ORDER BY queue, workflow_id, priority DESC, number LIMIT 1),
         (SELECT number FROM items
-         WHERE status = 'QUEUED' AND is_ready = 1 AND workspace_id > lanes.workspace_id
+         WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id > lanes.workspace_id
          ORDER BY workspace_id, queue, workflow_id, priority DESC, number LIMIT 1))
 ),
 wanted AS MATERIALIZED (
@@ -102,11 +104,17 @@ wanted AS MATERIALIZED (
       AND (?3 IS NULL OR workflow_id IN (SELECT value FROM json_each(?3)))
 ),
 tenants AS MATERIALIZED (
-    SELECT workspaces.workspace_id AS name, is_paused, concurrency, rate_per_second, rate_ms, weight, passed,
+    SELECT name, is_paused, concurrency, rate_per_second, rate_ms, weight, passed,
            iif(concurrency IS NULL, 0, (SELECT count(*) FROM items INDEXED BY items_active
-                                        WHERE workspace_id = workspaces.workspace_id AND status IN ('CLAIMED', 'DISPATCHED'))) AS used
-    FROM (SELECT DISTINCT workspace_id FROM wanted) AS those CROSS JOIN workspaces ON workspaces.workspace_id = those.workspace_id
-    JOIN tiers ON tiers.name = workspaces.tier
+                                        WHERE workspace_id = limits.name AND status IN ('CLAIMED', 'DISPATCHED'))) AS used
+    FROM (
+        SELECT workspaces.workspace_id AS name, is_paused, rate_ms, passed,
+               iif(workspaces.overrides ->> '$.concurrency.until_ms' > ?1, workspaces.overrides ->> '$.concurrency.value', tiers.concurrency) AS concurrency,
+               iif(workspaces.overrides ->> '$.rate_per_second.until_ms' > ?1, workspaces.overrides ->> '$.rate_per_second.value', tiers.rate_per_second) AS rate_per_second,
+               iif(workspaces.overrides ->> '$.weight.until_ms' > ?1, workspaces.overrides ->> '$.weight.value', tiers.weight) AS weight
+        FROM (SELECT DISTINCT workspace_id FROM wanted) AS those
+        CROSS JOIN workspaces ON workspaces.workspace_id = those.workspace_id
+        JOIN tiers ON tiers.name = workspaces.tier) AS limits
 ),
 -- One more than can be taken, so that no second query is needed for what comes after the last one.
 chunk (size) AS MATERIALIZED (
@@ -116,13 +124,13 @@ chunk (size) AS MATERIALIZED (
     FROM wanted
 )
 SELECT
-    EXISTS (SELECT 1 FROM items WHERE status = 'QUEUED' AND is_ready = 0 AND run_at_ms <= ?1),
+    EXISTS (SELECT 1 FROM items WHERE status = 'PENDING' AND is_ready = 0 AND run_at_ms <= ?1),
     (SELECT turn FROM turns),
     (SELECT size FROM chunk),
     (SELECT json_group_array(json_array(workspace_id, queue, workflow_id, json((
          SELECT json_group_array(json_array(-priority, number) ORDER BY priority DESC, number) FROM (
              SELECT priority, number FROM items
-             WHERE status = 'QUEUED' AND is_ready = 1 AND workspace_id = wanted.workspace_id AND queue = wanted.queue
+             WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = wanted.workspace_id AND queue = wanted.queue
                AND workflow_id = wanted.workflow_id
              ORDER BY priority DESC, number LIMIT (SELECT size FROM chunk))))))
      FROM wanted),
@@ -143,7 +151,7 @@ SELECT
 SELECT json_group_array(json_array(lane.key, -priority, number) ORDER BY lane.key, priority DESC, number)
 FROM jsonb_each(?1) AS lane CROSS JOIN items ON number IN (
     SELECT number FROM items
-    WHERE status = 'QUEUED' AND is_ready = 1 AND workspace_id = lane.value ->> 0 AND queue = lane.value ->> 1
+    WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = lane.value ->> 0 AND queue = lane.value ->> 1
       AND workflow_id = lane.value ->> 2
     ORDER BY priority DESC, number LIMIT ?2);
 
@@ -151,7 +159,7 @@ FROM jsonb_each(?1) AS lane CROSS JOIN items ON number IN (
 -- The items of a lane behind one, in one row.
 SELECT json_group_array(json_array(-priority, number) ORDER BY priority DESC, number) FROM (
     SELECT priority, number FROM items
-    WHERE status = 'QUEUED' AND is_ready = 1 AND workspace_id = ?1 AND queue = ?2 AND workflow_id = ?3 AND priority <= -?4
+    WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = ?1 AND queue = ?2 AND workflow_id = ?3 AND priority <= -?4
       AND (priority < -?4 OR number > ?5)
     ORDER BY priority DESC, number LIMIT ?6);
 
@@ -198,13 +206,17 @@ VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: change_rates
 -- What a tier's rate makes of the next starts of its workspaces; see model.claiming.changed_rate_ms.
-UPDATE workspaces SET rate_ms = ?2 + max(1000, 1000 / rate_per_second)
-FROM tiers WHERE tiers.name = ?1 AND workspaces.tier = ?1 AND rate_per_second > 0 AND rate_ms > ?2 + max(1000, 1000 / rate_per_second);
+UPDATE workspaces SET rate_ms = ?2 + max(1000, 1000 / rate)
+FROM (SELECT workspace_id AS name, iif(workspaces.overrides ->> '$.rate_per_second.until_ms' > ?2, workspaces.overrides ->> '$.rate_per_second.value', tiers.rate_per_second) AS rate
+      FROM workspaces JOIN tiers ON tiers.name = workspaces.tier WHERE tier = ?1) AS limits
+WHERE workspace_id = name AND rate > 0 AND rate_ms > ?2 + max(1000, 1000 / rate);
 
 -- name: rate_of_workspace
 -- The rate of a workspace, and when its next start is due; no row without a rate.
-SELECT rate_per_second, rate_ms FROM workspaces JOIN tiers ON tiers.name = workspaces.tier
-WHERE workspace_id = ?1 AND rate_per_second > 0;
+SELECT rate, rate_ms
+FROM (SELECT iif(workspaces.overrides ->> '$.rate_per_second.until_ms' > ?2, workspaces.overrides ->> '$.rate_per_second.value', tiers.rate_per_second) AS rate, rate_ms
+      FROM workspaces JOIN tiers ON tiers.name = workspaces.tier WHERE workspace_id = ?1)
+WHERE rate > 0;
 
 -- name: rate_of_queue
 -- The same of a queue.
@@ -218,11 +230,12 @@ UPDATE queues SET rate_ms = ?2 WHERE name = ?1;
 
 -- name: put_workspace
 -- Makes a workspace or changes it; when it was made and its pass stay, and its next start as the rate allows.
-INSERT INTO workspaces (workspace_id, tier, is_paused, created_ms)
-SELECT ?1, name, ?3, ?4 FROM tiers WHERE name = ?2
-ON CONFLICT (workspace_id) DO UPDATE SET tier = excluded.tier, is_paused = excluded.is_paused, rate_ms = (
-    SELECT iif(rate_per_second > 0, min(workspaces.rate_ms, ?4 + max(1000, 1000 / rate_per_second)), workspaces.rate_ms)
-    FROM tiers WHERE name = ?2);
+INSERT INTO workspaces (workspace_id, tier, is_paused, created_ms, overrides)
+SELECT ?1, name, ?3, ?4, ?5 FROM tiers WHERE name = ?2
+ON CONFLICT (workspace_id) DO UPDATE SET tier = excluded.tier, is_paused = excluded.is_paused, overrides = excluded.overrides, rate_ms = (
+    SELECT iif(rate > 0, min(workspaces.rate_ms, ?4 + max(1000, 1000 / rate)), workspaces.rate_ms)
+    FROM (SELECT iif(?5 ->> '$.rate_per_second.until_ms' > ?4, ?5 ->> '$.rate_per_second.value', rate_per_second) AS rate
+          FROM tiers WHERE name = ?2));
 
 -- name: put_queue
 INSERT INTO queues (name, is_paused, concurrency, rate_per_second) VALUES (?1, ?2, ?3, ?4)
@@ -235,7 +248,7 @@ ON CONFLICT (name) DO UPDATE SET is_paused = excluded.is_paused, concurrency = e
 SELECT name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds FROM tiers WHERE name = ?;
 
 -- name: workspace
-SELECT workspace_id, tier, is_paused, created_ms FROM workspaces WHERE workspace_id = ?;
+SELECT workspace_id, tier, is_paused, created_ms, overrides FROM workspaces WHERE workspace_id = ?;
 
 -- name: queue
 SELECT name, is_paused, concurrency, rate_per_second FROM queues WHERE name = ?;
@@ -244,18 +257,18 @@ SELECT name, is_paused, concurrency, rate_per_second FROM queues WHERE name = ?;
 SELECT name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds FROM tiers ORDER BY name;
 
 -- name: workspaces
-SELECT workspace_id, tier, is_paused, created_ms FROM workspaces ORDER BY workspace_id;
+SELECT workspace_id, tier, is_paused, created_ms, overrides FROM workspaces ORDER BY workspace_id;
 
 -- name: queues
 SELECT name, is_paused, concurrency, rate_per_second FROM queues ORDER BY name;
 
 -- name: next_ready
 -- When the next delayed item becomes ready: the first entry of an index.
-SELECT run_at_ms FROM items WHERE status = 'QUEUED' AND is_ready = 0 ORDER BY run_at_ms LIMIT 1;
+SELECT run_at_ms FROM items WHERE status = 'PENDING' AND is_ready = 0 ORDER BY run_at_ms LIMIT 1;
 
 -- name: has_ready
 -- A row if there is anything for claims to find: the first entry of an index.
-SELECT 1 FROM items INDEXED BY items_ready WHERE status = 'QUEUED' AND is_ready = 1 LIMIT 1;
+SELECT 1 FROM items INDEXED BY items_ready WHERE status = 'PENDING' AND is_ready = 1 LIMIT 1;
 
 -- name: find_items
 -- A page of items, newest first; a filter that is NULL is no filter. args: queue, status, workflow, number of the one before, how many
@@ -289,9 +302,9 @@ ORDER BY number DESC LIMIT ?5;
 -- name: waiting_lanes
 SELECT workspace_id, queue, count(*) FILTER (WHERE run_at_ms <= ?2), count(*) FILTER (WHERE run_at_ms > ?2),
        min(max(run_at_ms, enqueued_ms)) FILTER (WHERE run_at_ms <= ?2)
-FROM (SELECT workspace_id, queue, run_at_ms, enqueued_ms FROM items WHERE status = 'QUEUED' AND is_ready = 1
+FROM (SELECT workspace_id, queue, run_at_ms, enqueued_ms FROM items WHERE status = 'PENDING' AND is_ready = 1
       UNION ALL
-      SELECT workspace_id, queue, run_at_ms, enqueued_ms FROM items WHERE status = 'QUEUED' AND is_ready = 0)
+      SELECT workspace_id, queue, run_at_ms, enqueued_ms FROM items WHERE status = 'PENDING' AND is_ready = 0)
 WHERE ?1 IS NULL OR workspace_id = ?1 GROUP BY workspace_id, queue;
 
 -- name: active_lanes

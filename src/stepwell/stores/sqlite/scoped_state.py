@@ -89,7 +89,7 @@ class SqliteEntries:
         return [row[0] for row in self._do.rows("expired_in_scope", scope, self._do.now_ms)]
 
     def _room_of(self, workspace_id: str) -> StateRoom | None:
-        for maximum, held in self._do.rows("state_room", workspace_id):
+        for maximum, held in self._do.rows("state_room", workspace_id, self._do.now_ms):
             return StateRoom(maximum, self._do.rows("count_state", workspace_id)[0][0] if held is None else held)
         return None
 

@@ -57,6 +57,7 @@ QUEUE_ROLES = (
     "queue_lifecycle",
     "queue_limits",
     "queue_model",
+    "queue_overrides",
     "queue_retry",
     "queue_settings",
     "queue_started",

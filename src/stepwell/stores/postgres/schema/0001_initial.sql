@@ -120,10 +120,18 @@ CREATE TABLE {schema}.workspaces (
     tier         text COLLATE "C" NOT NULL,
     is_paused    boolean NOT NULL DEFAULT false,
     created_ms   bigint NOT NULL,
+    overrides    jsonb,                                -- by limit: value, until_ms and more; NULL: none
     passed       double precision NOT NULL DEFAULT 0,  -- stride scheduling: the tag of the next item that it starts
     last_tag     double precision NOT NULL DEFAULT 0,  -- tag of the item that it started last; the maximum over all is the virtual time
     rate_ms      double precision NOT NULL DEFAULT 0   -- earliest time of its next start by the tier's rate
 ) WITH (fillfactor = 70);
+
+-- One limit of a workspace now: that of its tier, unless the workspace overrides it until a later time.
+CREATE FUNCTION {schema}.limit_of(overrides jsonb, name text, of_tier double precision, now_ms bigint) RETURNS double precision
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN (overrides -> name ->> 'until_ms')::bigint > now_ms THEN (overrides -> name ->> 'value')::double precision
+                ELSE of_tier END
+$$;
 
 -- The virtual time is read from this index, so that claims for different workspaces update no common row.
 CREATE INDEX workspaces_by_tag ON {schema}.workspaces (last_tag);
@@ -164,14 +172,14 @@ CREATE TABLE {schema}.items (
     dispatched_ms  bigint,
     finished_ms    bigint,
     error          text COLLATE "C",
-    is_ready       boolean NOT NULL              -- a QUEUED item whose run_at_ms has passed; claims update it
+    is_ready       boolean NOT NULL              -- a PENDING item whose run_at_ms has passed; claims update it
 );
 
 -- Partial indexes, so that each holds only the rows that one query of a claim looks for, from its first entry on. Listing one
 -- workspace, or the dead letters, has an index of its own, so that its time does not depend on the number of other items.
-CREATE INDEX items_ready ON {schema}.items (workspace_id, queue, workflow_id, priority DESC, number) WHERE status = 'QUEUED' AND is_ready;
-CREATE INDEX items_delayed ON {schema}.items (run_at_ms) WHERE status = 'QUEUED' AND NOT is_ready;
-CREATE INDEX items_delayed_by_workspace ON {schema}.items (workspace_id) WHERE status = 'QUEUED' AND NOT is_ready;
+CREATE INDEX items_ready ON {schema}.items (workspace_id, queue, workflow_id, priority DESC, number) WHERE status = 'PENDING' AND is_ready;
+CREATE INDEX items_delayed ON {schema}.items (run_at_ms) WHERE status = 'PENDING' AND NOT is_ready;
+CREATE INDEX items_delayed_by_workspace ON {schema}.items (workspace_id) WHERE status = 'PENDING' AND NOT is_ready;
 CREATE INDEX items_active ON {schema}.items (workspace_id) WHERE status IN ('CLAIMED', 'DISPATCHED');
 CREATE INDEX items_active_in_queue ON {schema}.items (queue) WHERE status IN ('CLAIMED', 'DISPATCHED');
 CREATE INDEX items_leased ON {schema}.items (lease_until_ms, number) WHERE status = 'CLAIMED';
@@ -182,7 +190,7 @@ CREATE INDEX items_dead ON {schema}.items (number) WHERE status IN ('FAILED', 'C
 CREATE INDEX items_by_execution ON {schema}.items (execution_id) WHERE status = 'DISPATCHED';
 CREATE UNIQUE INDEX items_by_key ON {schema}.items (workspace_id, key) WHERE key IS NOT NULL;
 CREATE UNIQUE INDEX items_by_singleton ON {schema}.items (workspace_id, singleton) WHERE singleton IS NOT NULL AND finished_ms IS NULL;
-CREATE INDEX items_by_debounce ON {schema}.items (workspace_id, debounce, number) WHERE debounce IS NOT NULL AND status = 'QUEUED';
+CREATE INDEX items_by_debounce ON {schema}.items (workspace_id, debounce, number) WHERE debounce IS NOT NULL AND status = 'PENDING';
 
 -- Adds items by the rules of stepwell.model.queue_lifecycle. If a request has a key, singleton or debounce name, or its workspace has a
 -- queue depth, the function holds an advisory lock per workspace, so that one transaction at a time decides about that workspace's
@@ -208,11 +216,11 @@ BEGIN
     IF are_plain AND NOT EXISTS (
         SELECT 1 FROM (SELECT DISTINCT unnest(workspace_ids) AS workspace_id) AS g
         LEFT JOIN {schema}.workspaces AS w USING (workspace_id) LEFT JOIN {schema}.tiers AS t ON t.name = w.tier
-        WHERE t.name IS NULL OR t.queue_depth IS NOT NULL
+        WHERE t.name IS NULL OR {schema}.limit_of(w.overrides, 'queue_depth', t.queue_depth, now_ms) IS NOT NULL
     ) THEN
         INSERT INTO {schema}.items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority,
                                     enqueued_ms, run_at_ms, body_digest, max_attempts, is_ready)
-        SELECT g.item_id, g.workspace_id, g.workflow_id, g.version, g.execution_id, g.input, g.queue, 'QUEUED', g.priority, now_ms,
+        SELECT g.item_id, g.workspace_id, g.workflow_id, g.version, g.execution_id, g.input, g.queue, 'PENDING', g.priority, now_ms,
                coalesce(g.run_at, now_ms + g.delay), g.digest, g.most, coalesce(g.run_at, now_ms + g.delay) <= now_ms
         FROM unnest(item_ids, workspace_ids, workflow_ids, versions, execution_ids, inputs, names, priorities, delays, run_ats, digests,
                     most_attempts) WITH ORDINALITY
@@ -238,7 +246,7 @@ BEGIN
     FROM (SELECT DISTINCT workspace_id FROM unnest(workspace_ids) AS g (workspace_id) ORDER BY 1) AS desks;
     FOR at IN 1 .. cardinality(item_ids) LOOP
         place := at; item_id := NULL; execution_id := NULL; status := NULL; is_new := false; refusal := NULL;
-        SELECT t.queue_depth INTO depth FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
+        SELECT {schema}.limit_of(w.overrides, 'queue_depth', t.queue_depth, now_ms)::bigint INTO depth FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
         WHERE w.workspace_id = workspace_ids[at];
         IF NOT FOUND THEN
             refusal := 'workspace';
@@ -263,9 +271,9 @@ BEGIN
             UPDATE {schema}.items AS i
             SET workflow_id = workflow_ids[at], version = versions[at], input = inputs[at],
                 run_at_ms = coalesce(run_ats[at], now_ms + delays[at]), is_ready = coalesce(run_ats[at], now_ms + delays[at]) <= now_ms
-            WHERE i.status = 'QUEUED' AND i.number = (
+            WHERE i.status = 'PENDING' AND i.number = (
                 SELECT b.number FROM {schema}.items AS b
-                WHERE b.workspace_id = workspace_ids[at] AND b.debounce = debounces[at] AND b.status = 'QUEUED'
+                WHERE b.workspace_id = workspace_ids[at] AND b.debounce = debounces[at] AND b.status = 'PENDING'
                 ORDER BY b.number DESC LIMIT 1)
             RETURNING i.* INTO item;
         END IF;
@@ -279,10 +287,10 @@ BEGIN
             IF room IS NULL THEN
                 room := depth - (SELECT count(*) FROM (
                     SELECT 1 FROM {schema}.items AS i
-                    WHERE i.workspace_id = workspace_ids[at] AND i.status = 'QUEUED' AND i.is_ready LIMIT depth) AS ready)
+                    WHERE i.workspace_id = workspace_ids[at] AND i.status = 'PENDING' AND i.is_ready LIMIT depth) AS ready)
                   - (SELECT count(*) FROM (
                     SELECT 1 FROM {schema}.items AS i
-                    WHERE i.workspace_id = workspace_ids[at] AND i.status = 'QUEUED' AND NOT i.is_ready LIMIT depth) AS delayed);
+                    WHERE i.workspace_id = workspace_ids[at] AND i.status = 'PENDING' AND NOT i.is_ready LIMIT depth) AS delayed);
             END IF;
             rooms := rooms || jsonb_build_object(workspace_ids[at], room - 1);
             IF room <= 0 THEN
@@ -293,10 +301,10 @@ BEGIN
         END IF;
         INSERT INTO {schema}.items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority,
                                     enqueued_ms, run_at_ms, key, body_digest, singleton, debounce, max_attempts, is_ready)
-        VALUES (item_ids[at], workspace_ids[at], workflow_ids[at], versions[at], execution_ids[at], inputs[at], names[at], 'QUEUED',
+        VALUES (item_ids[at], workspace_ids[at], workflow_ids[at], versions[at], execution_ids[at], inputs[at], names[at], 'PENDING',
                 priorities[at], now_ms, coalesce(run_ats[at], now_ms + delays[at]), keys[at], digests[at], singletons[at],
                 debounces[at], most_attempts[at], coalesce(run_ats[at], now_ms + delays[at]) <= now_ms);
-        item_id := item_ids[at]; execution_id := execution_ids[at]; status := 'QUEUED'; is_new := true;
+        item_id := item_ids[at]; execution_id := execution_ids[at]; status := 'PENDING'; is_new := true;
         RETURN NEXT;
     END LOOP;
     PERFORM pg_notify(channel, 'queue');
@@ -359,9 +367,9 @@ DECLARE
     started bigint;
 BEGIN
     UPDATE {schema}.items AS i SET is_ready = true
-    WHERE i.status = 'QUEUED' AND NOT i.is_ready AND i.number = ANY (ARRAY(
+    WHERE i.status = 'PENDING' AND NOT i.is_ready AND i.number = ANY (ARRAY(
         SELECT d.number FROM {schema}.items AS d
-        WHERE d.status = 'QUEUED' AND NOT d.is_ready AND d.run_at_ms <= now_ms
+        WHERE d.status = 'PENDING' AND NOT d.is_ready AND d.run_at_ms <= now_ms
         ORDER BY d.run_at_ms LIMIT 10000 FOR NO KEY UPDATE SKIP LOCKED));
 
     -- Leave out paused and full queues before workspaces are chosen: a workspace with nothing else would waste its turn.
@@ -374,12 +382,12 @@ BEGIN
     -- scan from there would pass over all of them (30,000 entries took 0.1 to 0.3 ms).
     WITH RECURSIVE lanes (workspace_id, queue, workflow_id) AS (
         (SELECT i.workspace_id, i.queue, i.workflow_id FROM {schema}.items AS i
-         WHERE i.status = 'QUEUED' AND i.is_ready
+         WHERE i.status = 'PENDING' AND i.is_ready
          ORDER BY i.workspace_id DESC, i.queue DESC, i.workflow_id DESC, i.priority, i.number DESC LIMIT 1)
         UNION ALL
         SELECT n.* FROM lanes AS l CROSS JOIN LATERAL (
             SELECT i.workspace_id, i.queue, i.workflow_id FROM {schema}.items AS i
-            WHERE i.status = 'QUEUED' AND i.is_ready
+            WHERE i.status = 'PENDING' AND i.is_ready
               AND (i.workspace_id, i.queue, i.workflow_id) < (l.workspace_id, l.queue, l.workflow_id)
             ORDER BY i.workspace_id DESC, i.queue DESC, i.workflow_id DESC, i.priority, i.number DESC LIMIT 1) AS n
     )
@@ -395,7 +403,8 @@ BEGIN
     turn := (SELECT max(w.last_tag) FROM {schema}.workspaces AS w);
 
     IF cardinality(lane_workspaces) = 1 AND NOT EXISTS (SELECT 1 FROM {schema}.queues AS q WHERE q.name = lane_queues[1]) THEN
-        SELECT greatest(w.passed, turn), t.weight, t.concurrency, t.rate_per_second IS NOT NULL
+        SELECT greatest(w.passed, turn), {schema}.limit_of(w.overrides, 'weight', t.weight, now_ms),
+               {schema}.limit_of(w.overrides, 'concurrency', t.concurrency, now_ms)::bigint, {schema}.limit_of(w.overrides, 'rate_per_second', t.rate_per_second, now_ms) IS NOT NULL
         INTO base, weight, slots, has_rate
         FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
         WHERE w.workspace_id = lane_workspaces[1] AND NOT w.is_paused
@@ -417,10 +426,10 @@ BEGIN
                     lease_until_ms = now_ms + lease_ms, claimed_ms = now_ms
                 WHERE i.number = ANY (ARRAY(
                           SELECT c.number FROM {schema}.items AS c
-                          WHERE c.status = 'QUEUED' AND c.is_ready AND c.workspace_id = lane_workspaces[1]
+                          WHERE c.status = 'PENDING' AND c.is_ready AND c.workspace_id = lane_workspaces[1]
                             AND c.queue = lane_queues[1] AND c.workflow_id = lane_workflows[1]
                           ORDER BY c.priority DESC, c.number LIMIT slots))
-                  AND i.status = 'QUEUED' AND i.is_ready
+                  AND i.status = 'PENDING' AND i.is_ready
                 RETURNING i.*
             )
             SELECT c.item_id, c.workspace_id, c.workflow_id, c.version, c.execution_id, c.input, c.fence, c.attempts, c.lease_until_ms,
@@ -444,13 +453,13 @@ BEGIN
               FROM unnest(lane_workspaces, lane_queues, lane_workflows) AS l (workspace_id, queue, workflow_id)
               CROSS JOIN LATERAL (
                   SELECT f.priority, f.number FROM {schema}.items AS f
-                  WHERE f.status = 'QUEUED' AND f.is_ready
+                  WHERE f.status = 'PENDING' AND f.is_ready
                     AND f.workspace_id = l.workspace_id AND f.queue = l.queue AND f.workflow_id = l.workflow_id
                   ORDER BY f.priority DESC, f.number LIMIT 1) AS i
               GROUP BY l.workspace_id) AS g
         JOIN {schema}.workspaces AS w ON w.workspace_id = g.workspace_id JOIN {schema}.tiers AS t ON t.name = w.tier
-        WHERE NOT w.is_paused AND {schema}.rate_allowance(t.rate_per_second, w.rate_ms, now_ms) > 0
-          AND (cardinality(lane_workspaces) <= most OR t.concurrency IS NULL OR t.concurrency > (
+        WHERE NOT w.is_paused AND {schema}.rate_allowance({schema}.limit_of(w.overrides, 'rate_per_second', t.rate_per_second, now_ms), w.rate_ms, now_ms) > 0
+          AND (cardinality(lane_workspaces) <= most OR coalesce({schema}.limit_of(w.overrides, 'concurrency', t.concurrency, now_ms), 'infinity') > (
               SELECT count(*) FROM {schema}.items AS i
               WHERE i.workspace_id = w.workspace_id AND i.status IN ('CLAIMED', 'DISPATCHED')))
         ORDER BY greatest(w.passed, turn), g.number LIMIT most
@@ -477,14 +486,17 @@ BEGIN
         FROM {schema}.queues AS q WHERE q.name = ANY (limited);
     END IF;
 
-    SELECT array_agg(w.workspace_id), array_agg(greatest(w.passed, turn)), array_agg(t.weight), array_agg(least(
-               most, {schema}.rate_allowance(t.rate_per_second, w.rate_ms, now_ms),
-               CASE WHEN t.concurrency IS NOT NULL THEN greatest(t.concurrency - (
+    SELECT array_agg(w.workspace_id), array_agg(greatest(w.passed, turn)), array_agg(w.weight), array_agg(least(
+               most, {schema}.rate_allowance(w.rate, w.rate_ms, now_ms),
+               CASE WHEN w.concurrency IS NOT NULL THEN greatest(w.concurrency - (
                    SELECT count(*) FROM {schema}.items AS i
                    WHERE i.workspace_id = w.workspace_id AND i.status IN ('CLAIMED', 'DISPATCHED')), 0) END))
     INTO contenders, bases, weights, shares
-    FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
-    WHERE w.workspace_id = ANY (locked) AND NOT w.is_paused;
+    FROM (SELECT w.workspace_id, w.passed, w.rate_ms,
+                 {schema}.limit_of(w.overrides, 'weight', t.weight, now_ms) AS weight, {schema}.limit_of(w.overrides, 'rate_per_second', t.rate_per_second, now_ms) AS rate,
+                 {schema}.limit_of(w.overrides, 'concurrency', t.concurrency, now_ms)::bigint AS concurrency
+          FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
+          WHERE w.workspace_id = ANY (locked) AND NOT w.is_paused) AS w;
 
     chunk := least(most, most / cardinality(lane_workspaces) + 2);
     LOOP
@@ -496,7 +508,7 @@ BEGIN
             JOIN unnest(contenders, bases, weights, shares) AS s (workspace_id, base, weight, share) ON s.workspace_id = l.workspace_id
             CROSS JOIN LATERAL (
                 SELECT i.number, i.priority FROM {schema}.items AS i
-                WHERE i.status = 'QUEUED' AND i.is_ready
+                WHERE i.status = 'PENDING' AND i.is_ready
                   AND i.workspace_id = l.workspace_id AND i.queue = l.queue AND i.workflow_id = l.workflow_id
                 ORDER BY i.priority DESC, i.number LIMIT least(chunk, s.share)) AS c
             WHERE NOT l.queue = ANY (closed) OR c.number = ANY (kept)
@@ -535,8 +547,8 @@ BEGIN
 
     UPDATE {schema}.workspaces AS w
     SET passed = g.base + g.count / g.weight, last_tag = g.base + (g.count - 1) / g.weight,
-        rate_ms = CASE WHEN t.rate_per_second > 0 THEN greatest(w.rate_ms, now_ms) + g.count * 1000 / t.rate_per_second
-                       ELSE w.rate_ms END
+        rate_ms = coalesce(greatest(w.rate_ms, now_ms)
+                           + g.count * 1000 / nullif({schema}.limit_of(w.overrides, 'rate_per_second', t.rate_per_second, now_ms), 0), w.rate_ms)
     FROM (SELECT s.workspace_id, s.base, s.weight, count(*) AS count
           FROM unnest(chosen_workspaces) AS c (workspace_id)
           JOIN unnest(contenders, bases, weights) AS s (workspace_id, base, weight) ON s.workspace_id = c.workspace_id
@@ -551,7 +563,7 @@ BEGIN
         UPDATE {schema}.items AS i
         SET status = 'CLAIMED', is_ready = false, holder = by_holder, fence = i.fence + 1, attempts = i.attempts + 1,
             lease_until_ms = now_ms + lease_ms, claimed_ms = now_ms
-        WHERE i.number = ANY (chosen) AND i.status = 'QUEUED' AND i.is_ready
+        WHERE i.number = ANY (chosen) AND i.status = 'PENDING' AND i.is_ready
         RETURNING i.*
     )
     SELECT c.item_id, c.workspace_id, c.workflow_id, c.version, c.execution_id, c.input, c.fence, c.attempts, c.lease_until_ms, c.queue,

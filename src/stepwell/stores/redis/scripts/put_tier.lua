@@ -8,6 +8,8 @@
 --@include store_id.lua
 --@include rates.lua
 --@include unchanged_row.lua
+local queue, now = KEYS[2], now_ms(ARGV[5])
+--@include tiers.lua
 if is_lost(ARGV[1], KEYS[1]) then
   return 'lost'
 end
@@ -17,8 +19,9 @@ end
 redis.call('HSET', KEYS[2] .. ':tiers', ARGV[3], ARGV[4])
 for _, workspace in ipairs(redis.call('HKEYS', KEYS[2] .. ':rates')) do
   local row = redis.call('HGET', KEYS[2] .. ':workspaces', workspace)
-  if row and cmsgpack.unpack(row)[1] == ARGV[3] then
-    change_rate(KEYS[2] .. ':rates', workspace, cmsgpack.unpack(ARGV[4])[3], now_ms(ARGV[5]))
+  row = row and cmsgpack.unpack(row)
+  if row and row[1] == ARGV[3] then
+    change_rate(KEYS[2] .. ':rates', workspace, limits_of(row)[3], now)
   end
 end
 redis.call('PUBLISH', ARGV[2], '')

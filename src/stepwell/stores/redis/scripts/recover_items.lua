@@ -94,7 +94,7 @@ end
 local left = tonumber(ARGV[4])
 local workspaces = redis.call('HGETALL', queue .. ':workspaces')
 for i = 1, #workspaces, 2 do
-  local keeps = tier_of(cmsgpack.unpack(workspaces[i + 1])[1])[6]
+  local keeps = limits_of(cmsgpack.unpack(workspaces[i + 1]))[6]
   if keeps and left > 0 then
     left = left - drop_old(workspaces[i], keeps, left)
   end

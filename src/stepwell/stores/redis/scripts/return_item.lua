@@ -26,7 +26,7 @@ if not error then
   local workspace, name = named(item.workspace), named(item.queue)
   local row, settings = redis.call('HGET', queue .. ':workspaces', workspace), redis.call('HGET', queue .. ':queues', name)
   if row then
-    give_back_start(queue .. ':rates', workspace, tier_of(cmsgpack.unpack(row)[1])[3], claimed, now)
+    give_back_start(queue .. ':rates', workspace, limits_of(cmsgpack.unpack(row))[3], claimed, now)
   end
   if settings then
     give_back_start(queue .. ':queue_rates', name, cmsgpack.unpack(settings)[3], claimed, now)

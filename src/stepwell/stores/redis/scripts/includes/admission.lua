@@ -19,7 +19,7 @@ local rooms = {}
 local function room_in(workspace)
   if rooms[workspace] == nil then
     local row = redis.call('HGET', queue .. ':workspaces', workspace)
-    local depth = row and tier_of(cmsgpack.unpack(row)[1])[4]
+    local depth = row and limits_of(cmsgpack.unpack(row))[4]
     rooms[workspace] = row and (depth and depth - pending_in(workspace) or math.huge)
   end
   return rooms[workspace]
@@ -34,7 +34,7 @@ local function slots_in(workspace)
   end
   row = cmsgpack.unpack(row)
   if free[workspace] == nil then
-    local most = tier_of(row[1])[1]
+    local most = limits_of(row)[1]
     free[workspace] = most and most - redis.call('SCARD', queue .. ':used:' .. workspace) or math.huge
   end
   return free[workspace], row[2]
@@ -114,7 +114,7 @@ local function admit(new, number, plan, now)
   end
   local item = {id = new[1], workspace = new[2], workflow = new[3], version = new[4], execution = new[5], input = new[6],
     queue = new[7], priority = new[8], digest = new[10], most = new[11], run_at = run_at, key = new[13], singleton = new[14],
-    debounce = new[15], status = new[16] and 'DISPATCHED' or 'QUEUED', enqueued = now}
+    debounce = new[15], status = new[16] and 'DISPATCHED' or 'PENDING', enqueued = now}
   note_coming(item, workspace)
   plan.items[#plan.items + 1] = item
 end

@@ -74,11 +74,11 @@ end
 
 -- What a workspace may start. Used slots are counted from the set of active items, in this same script.
 local function look_at(share, now)
-  local tier_name, is_paused = unpack(cmsgpack.unpack(share.row))
-  local tier = tier_of(tier_name)
-  share.weight, share.rate, share.rate_ms, share.allowance = tier[2], tier[3], tonumber(share.rate_ms), 0
-  if not is_paused then
-    local free = tier[1] and tier[1] - redis.call('SCARD', queue .. ':used:' .. share.name) or math.huge
+  local row = cmsgpack.unpack(share.row)
+  local limits = limits_of(row)
+  share.weight, share.rate, share.rate_ms, share.allowance = limits[2], limits[3], tonumber(share.rate_ms), 0
+  if not row[2] then
+    local free = limits[1] and limits[1] - redis.call('SCARD', queue .. ':used:' .. share.name) or math.huge
     share.allowance = math.min(free, rate_allowance(share.rate, share.rate_ms, now))
   end
 end

@@ -1,5 +1,6 @@
--- tiers.lua: reads the limits of a tier, a list: 1 concurrency  2 weight  3 rate per second  4 queue depth  5 bytes of state
--- 6 seconds that ended items are kept; nil for no limit. Needs `queue`.
+-- tiers.lua: reads the limits of a workspace, a list: 1 concurrency  2 weight  3 rate per second  4 queue depth  5 bytes of state
+-- 6 seconds that ended items are kept; nil for no limit. They are those of its tier, but for overrides that have not ended.
+-- Needs `queue` and `now`.
 local known_tiers = {}
 local function tier_of(name)
   local tier = known_tiers[name]
@@ -8,4 +9,24 @@ local function tier_of(name)
     known_tiers[name] = tier
   end
   return tier
+end
+
+local limit_names = {'concurrency', 'weight', 'rate_per_second', 'queue_depth', 'state_bytes', 'retention_seconds'}
+
+-- The limits of a workspace whose row was unpacked: {tier, whether it is paused, created, overrides}.
+local function limits_of(row)
+  local tier = tier_of(row[1])
+  if not row[4] or row[4] == '' then
+    return tier
+  end
+  local limits, overrides = {}, cjson.decode(row[4])
+  for place, name in ipairs(limit_names) do
+    local override = overrides[name]
+    if override and override.until_ms > now then
+      limits[place] = override.value ~= cjson.null and override.value or nil
+    else
+      limits[place] = tier[place]
+    end
+  end
+  return limits
 end
