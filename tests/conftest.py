@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -48,6 +49,14 @@ settings.register_profile("mutants", settings.get_profile("ci"), phases=[Phase.e
 def make_store(request: pytest.FixtureRequest) -> MakeStore:
     """Makes stores of one kind, all on the same place within a test."""
     return STORES[request.param](request)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape halves of surrogate pairs, which hostile texts leave in the log: xdist would end the run that sends them."""
+    report = yield
+    report.sections = [(title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections]
+    return report
 
 
 _simulated: dict[str, function.Step[..., Any]] = {}

@@ -51,7 +51,7 @@ def claims(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return items
 
     monkeypatch.setattr(Dispatcher, "_claim", count)
-    monkeypatch.setattr("stepwell.queue.dispatcher._LOOK_SECONDS", 3_600)
+    monkeypatch.setattr("stepwell.queue.dispatcher._AGAIN_SECONDS", ())
     monkeypatch.setitem(Dispatcher.__init__.__kwdefaults__ or {}, "poll_seconds", 3_600)
     return made
 
