@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from stepwell.model.status import Status, StepStatus
     from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint
     from stepwell.queue.diagnosis import WaitingReason
+    from stepwell.queue.engine_choices import EngineChoice
     from stepwell.queue.item import ItemSummary
     from stepwell.queue.requests import QueueRequest, enqueue, workspace_queue
     from stepwell.queue.schedule import ScheduleSummary
@@ -125,6 +126,7 @@ __all__ = [
     "DefinitionSummary",
     "Demand",
     "EncryptionKeyMissing",
+    "EngineChoice",
     "EngineUnavailable",
     "Entry",
     "ErrorRecord",
@@ -307,6 +309,7 @@ _HOMES = {
     "model.status": ("Status", "StepStatus"),
     "model.queue_item": ("ItemStatus", "Override", "QueueSettings", "Tier", "Workspace"),
     "queue.statistics": ("Demand", "LaneStats"),
+    "queue.engine_choices": ("EngineChoice",),
     "queue.item": ("ItemSummary",),
     "queue.worker_presence": ("WorkerPresence",),
     "model.webhook": ("WebhookDelivery", "WebhookEndpoint"),

@@ -326,9 +326,18 @@ class StepFailed(StepwellError):
 
     code = "SW-402"
 
-    def __init__(self, step: str = "", kind: str = "", message: str = "", key: str = "", error_class: str = "") -> None:
+    def __init__(
+        self,
+        step: str = "",
+        kind: str = "",
+        message: str = "",
+        key: str = "",
+        error_class: str = "",
+        *,
+        is_retryable: bool | None = None,
+    ) -> None:
         super().__init__(f"step {step!r} failed: {kind}: {message}" if step else None)
-        self.step, self.kind, self.key, self.error_class = step, kind, key, error_class
+        self.step, self.kind, self.key, self.error_class, self.is_retryable = step, kind, key, error_class, is_retryable
 
 
 class ProcessDied(StepwellError):

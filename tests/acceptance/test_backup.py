@@ -184,9 +184,9 @@ def test_queue_items_keep_their_keys_and_their_order(tmp_path: Path) -> None:
     with Stepwell(f"sqlite:///{tmp_path}/target.db", worker=False) as well:
         well.restore_backup(tmp_path / "backup")
         assert [(each.item_id, each.status) for each in well.queue.list()] == [
-            (items[2].item_id, "PENDING"),
+            (items[2].item_id, "QUEUED"),
             (items[1].item_id, "CANCELLED"),
-            (items[0].item_id, "PENDING"),
+            (items[0].item_id, "QUEUED"),
         ]
         assert well.enqueue(work, 0, key="k0").item_id == items[0].item_id
 

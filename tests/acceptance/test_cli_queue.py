@@ -24,7 +24,7 @@ def enqueue(shell: Shell, *options: str) -> str:
 def test_enqueued_item_is_run_by_a_worker(shell: Shell):
     item = enqueue(shell, "--id", "a")
     shown = shell("queue", "show", item, "--json").json
-    assert (shown["status"], shown["execution_id"], shown["why"]["codes"]) == ("PENDING", "a", ["ready"])
+    assert (shown["status"], shown["execution_id"], shown["why"]["codes"]) == ("QUEUED", "a", ["ready"])
     with Stepwell(shell.url) as well:
         assert well.queue.item(item).result(timeout=60)["paid"] == {"paid": 5}
     assert shell("show", "a").code == 0
@@ -40,7 +40,7 @@ def test_retried_run_of_an_item_says_that_it_waits_for_its_turn(shell: Shell, fo
         assert told.json == {"execution_id": "a", "status": "PENDING", "item_id": item}
     else:
         assert f"a is PENDING, and continues when queue item {item} gets a slot" in told.err
-    assert shell("queue", "show", item, "--json").json["status"] == "PENDING"
+    assert shell("queue", "show", item, "--json").json["status"] == "QUEUED"
     assert shell("retry", "a").code == 4
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Any, TypedDict
 
 import pydantic
 import pytest
 from tests.acceptance.faces import step_records
 from tests.support import process_steps
 
-from stepwell import ExecutionFailed, Status, Stepwell, step, workflow
+from stepwell import ExecutionFailed, InvalidInput, Status, Stepwell, step, workflow
 from stepwell.flow import call, define
 
 WAIT = 20
@@ -41,6 +43,26 @@ class Shown(pydantic.BaseModel):
     @pydantic.computed_field
     def double(self) -> int:
         return self.number * 2
+
+
+class Options(TypedDict):
+    colour: str
+
+
+@dataclass
+class Base:
+    number: int
+
+
+@dataclass
+class Wider(Base):
+    more: int = 0
+
+
+@dataclass
+class Parcel:
+    number: int
+    extras: dict[str, Any]
 
 
 outputs: dict[str, Any] = {}
@@ -86,9 +108,42 @@ async def gives_models(name: str) -> tuple[Order, Shown, Colour]:
     return outputs[name]
 
 
+@step
+async def gives_options(name: str) -> Options:
+    return outputs[name]
+
+
+@step
+async def gives_base(name: str) -> list[Base]:
+    return outputs[name]
+
+
+@step
+async def gives_parcel(name: str) -> Parcel:
+    return outputs[name]
+
+
+@step
+async def gives_row(name: str) -> Sequence[int]:
+    return outputs[name]
+
+
 STEPS: dict[str, Any] = {
     each.name: each
-    for each in (gives_number, gives_prices, gives_secretive, gives_ordered, gives_anything, gives_parts, gives_level, gives_models)
+    for each in (
+        gives_number,
+        gives_prices,
+        gives_secretive,
+        gives_ordered,
+        gives_anything,
+        gives_parts,
+        gives_level,
+        gives_models,
+        gives_options,
+        gives_base,
+        gives_parcel,
+        gives_row,
+    )
 }
 
 
@@ -128,6 +183,13 @@ MISFITS: list[tuple[Any, Any, str]] = [
     (gives_ordered, OrderedDict(b=1, a=2), "the output of step 'gives_ordered' is not a .*OrderedDict"),
     (gives_anything, [{"at": Colour.RED}], r"at \$\[0\].at: Colour would come back as a plain str"),
     (gives_parts, {"at": datetime(2026, 1, 1, tzinfo=UTC)}, r"at \$.at: datetime has no JSON form"),
+    (gives_parcel, Parcel(1, {"at": [Colour.RED]}), r"at \$.extras.at\[0\]: Colour would come back as a plain str"),
+    (gives_parcel, Parcel(1, OrderedDict(a=1)), r"at \$.extras: OrderedDict would come back as a plain dict"),
+    (gives_parcel, Parcel(1, {Colour.RED: 1}), r"at \$.extras: the key .*RED.* is not a plain string"),
+    (gives_parcel, Parcel(1, {"in": Base(2)}), r"at \$.extras.in: Base has no JSON form"),
+    (gives_options, {"colour": "red", "size": 3}, r"at \$: 'size' would be lost"),
+    (gives_base, [Base(1), Wider(2, 3)], r"at \$\[1\]: Wider would come back as a plain Base"),
+    (gives_row, (1, 2), r"at \$: a tuple would come back as a list"),
 ]
 
 
@@ -189,8 +251,39 @@ def test_run_fails_with_a_result_that_could_not_be_read_back(well: Any, way: Any
         (gives_anything, {"a": [1, None]}),
         (gives_parts, {"a": [1, {"b": 2.5}]}),
         (gives_prices, {}),
+        (gives_parcel, Parcel(1, {"a": [None, {"b": 1}]})),
+        (gives_base, [Base(1)]),
+        (gives_options, {"colour": "red"}),
     ],
 )
 def test_output_comes_back_as_its_annotation_says(well: Any, way: Any, output: object) -> None:
     outputs[way.name] = output
     assert well.start(calls, way.name).result(WAIT) == repr(output)
+
+
+@workflow
+async def takes(order: Base, note: Any = None) -> list[Any]:
+    return [order.number, note]
+
+
+@workflow
+async def calls_child(kind: str) -> list[Any]:
+    return await takes(Base(1), NOTES[kind])
+
+
+NOTES: dict[str, Any] = {"enum": Colour.RED, "tuple": (1,), "ordered": OrderedDict(a=1), "plain": {"a": [1]}}
+
+
+@pytest.mark.parametrize("kind", ["enum", "tuple", "ordered"])
+def test_input_of_which_a_part_would_change_is_refused(well: Any, kind: str) -> None:
+    with pytest.raises(InvalidInput, match=r"the input of workflow 'takes', parameter 'note', at .* would come back as a"):
+        well.start(takes, {"order": Base(1), "note": NOTES[kind]})
+    with pytest.raises(ExecutionFailed, match=r"parameter 'note', at .* would come back as a"):
+        well.start(calls_child, kind).result(WAIT)
+
+
+def test_input_arrives_as_its_annotations_say(well: Any) -> None:
+    assert well.start(takes, {"order": {"number": 1}, "note": {"a": [1]}}).result(WAIT) == [1, {"a": [1]}]
+    assert well.start(calls_child, "plain").result(WAIT) == [1, {"a": [1]}]
+    with pytest.raises(InvalidInput, match="'size' would be lost"):
+        well.start(takes, {"order": {"number": 1, "size": 2}})

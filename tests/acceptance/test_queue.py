@@ -367,7 +367,7 @@ def test_a_larger_tier_is_effective_at_once(well: Any):
     well.workspaces.put("acme", tier="free")
     items = [well.enqueue(held, str(number), workspace="acme") for number in range(2)]
     assert entered.acquire(timeout=WAIT)
-    assert items[1].state().status is ItemStatus.PENDING
+    assert items[1].state().status is ItemStatus.QUEUED
     well.workspaces.put("acme", tier="Scale")
     assert entered.acquire(timeout=WAIT)
     gate.set()

@@ -165,7 +165,7 @@ def test_draining_waits_for_what_runs_and_starts_nothing_more(well: Any):
     gate.set()
     assert well.queue.drain("mail", timeout=WAIT)
     assert running.state().status is ItemStatus.COMPLETED
-    assert waiting.state().status is ItemStatus.PENDING
+    assert waiting.state().status is ItemStatus.QUEUED
     well.queue.resume("mail")
     assert waiting.result(WAIT) == 2
 
@@ -217,7 +217,7 @@ def test_a_process_serves_the_queues_that_it_names(open_well: OpenWell, queue_ur
     well.workspaces.put("acme", tier="scale")
     other = well.enqueue(echo, 1, workspace="acme")
     assert well.enqueue(echo, 2, workspace="acme", queue=own).result(WAIT) == 2
-    assert other.state().status is ItemStatus.PENDING
+    assert other.state().status is ItemStatus.QUEUED
 
 
 @pytest.mark.parametrize("queues", ["mail", [""], [7], 7])

@@ -115,7 +115,7 @@ def finished(operation: Any, effect: Any) -> Any:
 def test_a_result_is_there_though_the_item_was_dropped_when_it_ended(well: Stepwell):
     item = well.enqueue(plain, 5)
     assert item.result(WAIT) == 5
-    before = msgspec.structs.replace(run_operation(well, item._do.item(item.item_id)), status=ItemStatus.PENDING)
+    before = msgspec.structs.replace(run_operation(well, item._do.item(item.item_id)), status=ItemStatus.QUEUED)
     operation = item._do.result(item.item_id, item.execution_id, None, None)
     operation.send(None)
     operation.send(before)  # it waits, and so does the caller

@@ -129,7 +129,7 @@ def full(well: Any) -> Iterator[None]:
 
 def waits(well: Any, item: Any) -> bool:
     """Whether both an item and its run wait for their turn."""
-    return (item.state().status, item.refresh().status, item.run().status()) == (ItemStatus.PENDING, "QUEUED", Status.PENDING)
+    return (item.state().status, item.refresh().status, item.run().status()) == (ItemStatus.QUEUED, "QUEUED", Status.PENDING)
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -150,7 +150,7 @@ def test_a_retried_run_waits_for_its_turn_and_goes_on_from_its_record(well: Any)
         state = item.state()
         assert (state.attempts, state.error, state.finished_at) == (0, None, None)
         assert item.why().codes == ("at_capacity",)
-        with pytest.raises(TimeoutError, match="is still PENDING"):
+        with pytest.raises(TimeoutError, match="is still QUEUED"):
             item.result(0)
     assert item.result(WAIT) == item.run().result(WAIT) == "a is on its way"
     state = item.state()
@@ -194,9 +194,9 @@ def test_a_run_that_waits_for_its_turn_is_not_retried_once_more_nor_driven_again
     is_broken.clear()
     with full(well):
         item.run().retry()
-        with pytest.raises(Conflict, match="PENDING"):
+        with pytest.raises(Conflict, match="QUEUED"):
             item.run().retry()
-        with pytest.raises(Conflict, match="PENDING"):
+        with pytest.raises(Conflict, match="QUEUED"):
             well.queue.redrive(item.item_id)
         assert waits(well, item)
     assert item.result(WAIT) == "a is on its way"

@@ -83,10 +83,12 @@ def test_only_a_failed_run_is_retried(well: Stepwell) -> None:
     assert waiting.verify().ok
 
 
-def test_items_are_listed_by_the_status_that_their_handle_shows(well: Stepwell) -> None:
+def test_item_that_waits_is_queued_wherever_its_status_is_shown(well: Stepwell) -> None:
     item = well.enqueue(alone, delay=60)
-    assert item.status == "QUEUED"
-    assert [each.item_id for each in well.queue.list(status=item.status)] == [item.item_id]
+    [listed] = well.queue.list(status=item.status)
+    assert {item.status, item.state().status, item.refresh().status, listed.status} == {"QUEUED"}
+    with pytest.raises(InvalidInput, match="'PENDING' is no status of a queue item; use one of QUEUED, CLAIMED"):
+        well.queue.list(status="PENDING")
 
 
 def test_schedule_takes_the_nicknames_of_cron(well: Stepwell) -> None:

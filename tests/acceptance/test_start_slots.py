@@ -86,7 +86,7 @@ def test_start_beyond_the_tiers_concurrency_is_refused_until_one_ends(well: Step
 def test_started_execution_holds_the_slot_of_a_queued_one(well: Stepwell):
     run = well.start(hold, "a", workspace="acme")
     item = well.enqueue(short, "b", workspace="acme")
-    assert item.state().status == ItemStatus.PENDING
+    assert item.state().status == ItemStatus.QUEUED
     run.signal("go", None)
     assert item.result(WAIT) == "b"
 

@@ -29,7 +29,6 @@ from stepwell import (
     Token,
     ValidationFailed,
 )
-from stepwell.app import composition
 from stepwell.testing.store_access import store_under
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -451,13 +450,24 @@ def test_what_was_loaded_does_not_follow_and_cannot_reach_the_store(well: Stepwe
     assert well.load("run").context == {"list": [1]}
 
 
-def test_digests_are_the_same_on_every_store_and_face(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("trace_id", ["", "0" * 32, "A" * 32, "1" * 31, b"1" * 32, 7])
+def test_trace_id_that_no_traceparent_can_have_is_refused(well: Stepwell, trace_id: str) -> None:
+    with pytest.raises(InvalidInput, match="trace_id must be 32 hexadecimal digits"):
+        well.create("run", trace_id=trace_id)
+    assert well.executions.list() == []
+
+
+def test_execution_belongs_to_the_trace_that_it_was_created_with(well: Stepwell) -> None:
+    well.create("run", trace_id="7" * 32)
+    assert well.load("run").identity.trace_id == "7" * 32
+
+
+def test_digests_are_the_same_on_every_store_and_face(tmp_path: object) -> None:
     """T51: the same commits, the same digests, wherever they are kept."""
-    monkeypatch.setattr(composition, "new_id", lambda: "0" * 32)  # the trace id of a run is random
     found = []
     for url in ("memory://", f"sqlite:///{tmp_path}/a.db"):
         with Stepwell(url, clock=FakeClock(), signing_key=b"k") as well:
-            well.create("run", context={"b": 1, "a": -0.0}, commit_id="0")
+            well.create("run", context={"b": 1, "a": -0.0}, commit_id="0", trace_id="1" * 32)
             with well.transaction("run", commit_id="1") as tx:
                 tx.record_step(step("s", {"z": "é", "a": [1.0, 2**53 + 1, "\0"]}))
                 tx.state(well.state.globals).set("g", 1)

@@ -87,3 +87,20 @@ def test_run_at_takes_any_zone(well: Any) -> None:
     item = well.enqueue(echo, 1, run_at=datetime(2020, 1, 1, 12, tzinfo=timezone(timedelta(hours=-7))))
     assert item.result(WAIT) == 1
     assert well.queue.list()[0].run_at == datetime(2020, 1, 1, 19, tzinfo=UTC)
+
+
+def test_uuid_is_the_name_of_a_schedule_a_queue_and_a_singleton(well: Any) -> None:
+    well.schedules.put(RUN, echo, every="1h")
+    assert well.schedules.pause(RUN).name == str(RUN)
+    assert well.schedules.delete(str(RUN))
+    assert well.queue.put(TALK, concurrency=1).name == str(TALK)
+    assert well.queue.get(str(TALK)).concurrency == 1
+    item = well.enqueue(echo, 1, singleton=SPACE, delay="1h")
+    assert well.enqueue(echo, 1, singleton=str(SPACE), delay="1h").item_id == item.item_id
+
+
+def test_uuid_is_the_id_of_a_user(well: Any) -> None:
+    well.conversations.set(TALK, {"n": 1}, user=RUN)
+    assert [each.conversation_id for each in well.conversations.of_user(RUN)] == [str(TALK)]
+    well.conversations.set("another", {"n": 1}, user=str(RUN))
+    assert len(well.conversations.of_user(str(RUN))) == 2

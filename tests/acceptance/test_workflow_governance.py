@@ -291,6 +291,25 @@ def test_error_that_another_attempt_cannot_mend_is_not_tried_again(well: Any, st
     assert error.suggestion
 
 
+@workflow
+async def posting_on(status: int) -> None:
+    try:
+        await posts(status)
+    except StepFailed:
+        await stepwell.sleep(0.001)  # so that the failure is also raised from its record
+        raise
+
+
+@pytest.mark.parametrize(("status", "is_retryable"), [(422, False), (429, True), (503, True)])
+def test_failed_run_is_retryable_as_the_last_attempt_of_its_step_was(well: Any, status: int, is_retryable: bool) -> None:
+    run = well.start(posting_on, status)
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    error = well.load(run.execution_id).result["error"]
+    assert error["is_retryable"] == is_retryable
+    assert ("will not help" in error["suggestion"]) != is_retryable
+
+
 def _wait_until(is_so: Any) -> None:
     """Look again and again until something is so; the test's own time limit ends it."""
     while not is_so():

@@ -129,6 +129,16 @@ async def forgets_branch() -> str:
     return "done"
 
 
+@workflow(name="rec.returns_call")
+async def returns_call() -> Any:
+    return charge(1)
+
+
+@workflow(name="rec.returns_calls")
+async def returns_calls() -> list[Any]:
+    return [charge.with_key(f"c-{cents}")(cents) for cents in (1, 2)]
+
+
 def line_of(way: Any, text: str) -> int:
     lines, first = inspect.getsourcelines(way.function)
     return first + next(number for number, line in enumerate(lines) if text in line)
@@ -142,6 +152,8 @@ def line_of(way: Any, text: str) -> int:
         (forgets_sleep, "stepwell.sleep", r"stepwell.sleep\(\) was called and not awaited"),
         (forgets_map, "stepwell.map", r"stepwell.map\(\) was called and not awaited"),
         (forgets_branch, "charge(1)", "step 'rec.charge' was called and not awaited"),
+        (returns_call, "charge(1)", "step 'rec.charge' was called and not awaited"),
+        (returns_calls, "charge.with_key", "step 'rec.charge' was called and not awaited"),
     ],
 )
 def test_call_that_is_not_awaited_fails_the_run_with_its_line(well: Any, way: Any, text: str, message: str) -> None:
@@ -184,6 +196,11 @@ async def charge(cents): ...
 async def shop(order):
     await asyncio.sleep(5)
     charge(3)
+    charge.with_key("payment-7")(3)
+    pay(order)
+
+@workflow
+async def pay(order): ...
 """
 
 
@@ -191,7 +208,14 @@ def test_check_names_file_line_and_replacement(shell: Shell) -> None:
     shell.write("till.py", SHOP)
     done = shell("check", "till.py")
     assert done.code == 5
-    assert [line.partition(": ")[0] for line in done.out.splitlines()] == ["till.py:9:11", "till.py:10:5"]
+    assert [line.partition(": ")[0] for line in done.out.splitlines()] == [
+        "till.py:9:11",
+        "till.py:10:5",
+        "till.py:11:5",
+        "till.py:12:5",
+    ]
     assert "write await stepwell.sleep(...)" in done.out
     assert "write await charge(...)" in done.out
+    assert "write await charge.with_key(...)(...)" in done.out
+    assert "workflow 'pay' is called and not awaited; write await pay(...)" in done.out
     assert shell("check", "till.py:shop").code == 5

@@ -21,6 +21,8 @@ __all__ = ["CALLERS", "Awaited", "Blocking", "Caller", "Change", "Pending", "Who
 
 Change = Callable[[Buffer], None]
 Scopes = dict[str, tuple[ScopeTotals, dict[str, object]]]
+_TRACE_ID = "7" * 32
+"""Given, since receipts are compared between wells and processes."""
 
 
 class Whole(msgspec.Struct, frozen=True):
@@ -75,7 +77,7 @@ class Blocking:
         return tx
 
     def create(self, execution_id: str, commit_id: str) -> Receipt:
-        return self.well.create(execution_id, context={"made": True}, commit_id=commit_id)
+        return self.well.create(execution_id, context={"made": True}, commit_id=commit_id, trace_id=_TRACE_ID)
 
     def whole(self, execution_id: str) -> Whole | None:
         if not any(each.execution_id == execution_id for each in self.well.executions.list()):
@@ -128,7 +130,8 @@ class Awaited:
         return _AwaitedPending(self.runner, tx.commit)
 
     def create(self, execution_id: str, commit_id: str) -> Receipt:
-        return self.runner.run(self.well.create(execution_id, context={"made": True}, commit_id=commit_id))
+        made = self.well.create(execution_id, context={"made": True}, commit_id=commit_id, trace_id=_TRACE_ID)
+        return self.runner.run(made)
 
     def whole(self, execution_id: str) -> Whole | None:
         return self.runner.run(self._whole(execution_id))

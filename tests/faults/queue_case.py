@@ -30,7 +30,7 @@ def prepare(store: Store) -> None:
     was retried, and its item is claimed."""
     for name in ("broken", "back"):
         _fail(store, name)
-    _follow(store, "back").land(status("PENDING"), rest=Rest(), mark=ItemMark("back", "PENDING"))
+    _follow(store, "back").land(status("PENDING"), rest=Rest(), mark=ItemMark("back", "QUEUED"))
     claim_items(store, 1)
     put_workspace(store, "acme", concurrency=3, rate_per_second=100)
     store.write([Enqueue(tuple(new_item(f"i{number}", "acme") for number in range(6)))])
@@ -55,7 +55,7 @@ def _follow(store: Store, name: str) -> SampleExecution:
 
 def _again(store: Store) -> Unit:
     """A run that failed is retried, and its item waits with it."""
-    mark = ItemMark("broken", "PENDING")
+    mark = ItemMark("broken", "QUEUED")
     return _follow(store, "broken").commit(status("PENDING"), commit_id="again", rest=Rest(), mark=mark)
 
 

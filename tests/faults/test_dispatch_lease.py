@@ -68,7 +68,7 @@ def test_recoveries_that_see_the_same_dead_items_return_each_once(shared_url: st
         with ThreadPoolExecutor(8) as threads:
             returned = Counter(item_id for found in threads.map(recover, wells) for item_id in found)
         assert returned == {item.item_id: 1 for item in items}
-        assert {(state.status, state.attempts) for state in (item.state() for item in items)} == {(ItemStatus.PENDING, 1)}
+        assert {(state.status, state.attempts) for state in (item.state() for item in items)} == {(ItemStatus.QUEUED, 1)}
 
 
 def test_dead_dispatchers_items_are_each_run_by_one_of_many(shared_url: str, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_waiting_for_capacity_uses_no_attempts(request: pytest.FixtureRequest, s
         item = well.enqueue(count, 1, workspace="acme")
         for number in range(100):
             assert well.enqueue(count, 100 + number).result(WAIT) == 100 + number
-        assert (item.state().status, item.state().attempts) == (ItemStatus.PENDING, 0)
+        assert (item.state().status, item.state().attempts) == (ItemStatus.QUEUED, 0)
         well.workspaces.put("acme", tier="free")
         assert item.result(WAIT) == 1
 

@@ -125,7 +125,7 @@ class Faulty:
 
 
 def is_retry(unit: Unit) -> bool:
-    return isinstance(unit, Commit) and unit.mark is not None and unit.mark.status == "PENDING"
+    return isinstance(unit, Commit) and unit.mark is not None and unit.mark.status == "QUEUED"
 
 
 @pytest.mark.parametrize("store", SHARED_STORES)

@@ -44,7 +44,7 @@ def test_slot_of_a_running_item_is_free_after_its_end(shared_url: str, fate: str
         while first.state().status is not ItemStatus.DISPATCHED:
             pass
         second = well.enqueue(quick, 2, workspace="acme")
-        assert (used_slots(well), second.state().status) == (1, ItemStatus.PENDING)
+        assert (used_slots(well), second.state().status) == (1, ItemStatus.QUEUED)
         if fate == "deleted":
             well.delete(first.execution_id)
         elif fate == "cancelled":

@@ -111,7 +111,7 @@ def test_group_of_a_working_process_is_one_round_trip(store: PostgresStore, monk
     units += [begun(items[2], store), RecoverItems(10), ClaimDue(("orders",), "d", HOUR, 5), Enqueue((new_item("d"),))]
     expected = "commit_group+create_group+claim_items+create_group+recover_items+claim_due+enqueue"
     assert round_trips(store, units, monkeypatch) == [f"begin+set_bounds+lock_admissions+{expected}+commit"]
-    assert statuses(store) == {"a": "COMPLETED", "b": "COMPLETED", "c": "DISPATCHED", "d": "PENDING"}
+    assert statuses(store) == {"a": "COMPLETED", "b": "COMPLETED", "c": "DISPATCHED", "d": "QUEUED"}
 
 
 def test_claims_and_enqueues_are_one_statement(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:

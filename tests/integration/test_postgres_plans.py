@@ -84,7 +84,7 @@ def test_session_of_a_pooler_is_left_as_it_is(
 PASSED = """
 INSERT INTO {schema}.items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms,
                             run_at_ms, body_digest, attempts, max_attempts, fence, is_ready)
-SELECT 'old-' || n, 'noisy', 'elsewhere', 1, 'e-' || n, '', 'default', 'PENDING', 0, 0, 0, '', 0, 3, 0, true
+SELECT 'old-' || n, 'noisy', 'elsewhere', 1, 'e-' || n, '', 'default', 'QUEUED', 0, 0, 0, '', 0, 3, 0, true
 FROM generate_series(1, 30000) AS n;
 UPDATE {schema}.items SET status = 'COMPLETED', is_ready = false, finished_ms = 1 WHERE item_id <> 'old-30000';
 """
@@ -112,6 +112,6 @@ def test_claim_passes_over_what_was_claimed_before_only_once(
     claim = f"SELECT * FROM {postgres_schema}.claim_items('h', 1000, 10, '{{}}', '{{}}', 0)"
     before = pages(outside, claim)
     outside.execute(PASSED.replace("{schema}", postgres_schema))
-    entries = pages(outside, f"SELECT count(*) FROM {postgres_schema}.items WHERE status = 'PENDING' AND is_ready")
+    entries = pages(outside, f"SELECT count(*) FROM {postgres_schema}.items WHERE status = 'QUEUED' AND is_ready")
     assert entries > 100
     assert pages(outside, claim) < before + 1.5 * entries  # once, for the oldest

@@ -168,7 +168,7 @@ def test_recovery_leaves_an_item_that_another_has_returned_and_that_was_claimed_
         outside.wait_for(recovering)
         other.commit()
         assert recovering.result(timeout=60) == ["b"]
-    assert statuses(store) == {"a": "CLAIMED", "b": "PENDING"}
+    assert statuses(store) == {"a": "CLAIMED", "b": "QUEUED"}
 
 
 @pytest.mark.parametrize("queue", ["default", "mail"], ids=["the only lane", "a queue that was set up"])
@@ -185,7 +185,7 @@ def test_item_whose_time_is_moved_while_it_is_being_claimed_waits_for_it(
         outside.wait_for(claim)
         other.commit()
         assert ids_of(claim.result(timeout=60)) == ["b"]
-    assert statuses(store) == {"a": "PENDING", "b": "CLAIMED"}
+    assert statuses(store) == {"a": "QUEUED", "b": "CLAIMED"}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ SELECT 'quiet-' || number, 'startup', 0 FROM generate_series(1, {workspaces}) AS
 PENDING = """
 INSERT INTO {schema}.items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms,
                             run_at_ms, body_digest, max_attempts, is_ready)
-SELECT 'item-' || number, 'quiet-' || 1 + number % {workspaces}, 'orders', 1, 'run-' || number, '', 'default', 'PENDING', 0, 0, 0,
+SELECT 'item-' || number, 'quiet-' || 1 + number % {workspaces}, 'orders', 1, 'run-' || number, '', 'default', 'QUEUED', 0, 0, 0,
        '', 3, true
 FROM generate_series(1, {workspaces} * {each}) AS number
 """

@@ -134,7 +134,7 @@ def test_every_index_says_what_the_items_say_after_runs_of_one_group(site: Redis
     outcomes = store.write([*runs, ClaimItems("d", HOUR, 10)])
     assert sum(isinstance(outcome, Written) for outcome in outcomes) == 450
     check_indexes(site)
-    assert Counter(statuses(store).values()) == {"COMPLETED": 360 - 1, "FAILED": 90, "CANCELLED": 1, "CLAIMED": 10, "PENDING": 40}
+    assert Counter(statuses(store).values()) == {"COMPLETED": 360 - 1, "FAILED": 90, "CANCELLED": 1, "CLAIMED": 10, "QUEUED": 40}
 
 
 def test_flushed_server_takes_no_runs(site: RedisSite) -> None:
@@ -184,7 +184,7 @@ def test_item_whose_execution_has_expired_keeps_no_slot(site: RedisSite) -> None
     assert recover(store) == []
     site.client.unlink(*site.keys.execution("of-i0"))
     assert recover(store) == []
-    assert statuses(store) == {"i0": "CANCELLED", "i1": "DISPATCHED", "i2": "PENDING", "i3": "PENDING"}
+    assert statuses(store) == {"i0": "CANCELLED", "i1": "DISPATCHED", "i2": "QUEUED", "i3": "QUEUED"}
     assert ids_of(claim_items(store)) == ["i2"]
     check_indexes(site)
 
@@ -352,7 +352,7 @@ def test_commit_on_state_that_changed_meanwhile_adds_its_items_once(site: RedisS
     commit = execution.creation(ops=(put("k"),), items=(new_item("b"),), mark=ItemMark("a", "DISPATCHED", claimed.fence))
     with armed(at("store.before_commit", 1, lambda: other.write([SampleExecution(other, "x").creation(ops=(put("other"),))]))):
         landed(write(site.store, commit))
-    assert statuses(site.store) == {"a": "DISPATCHED", "b": "PENDING"}
+    assert statuses(site.store) == {"a": "DISPATCHED", "b": "QUEUED"}
     assert set(content(site.store)) == {"k", "other"}
     check_indexes(site)
 

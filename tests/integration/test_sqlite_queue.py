@@ -115,7 +115,7 @@ def test_passes_lose_no_digit_between_claims(passes: list[float]) -> None:
     for number, passed in enumerate(passes):
         name = f"tenant {number}"
         connection.execute("INSERT INTO workspaces VALUES (?, 'free', 0, 0, NULL, ?, 0)", (name, passed))
-        item = (name, name, "orders", 1, name, b"1", "default", "PENDING", 0, 0, 0)
+        item = (name, name, "orders", 1, name, b"1", "default", "QUEUED", 0, 0, 0)
         connection.execute(
             f"INSERT INTO items ({columns}, body_digest, max_attempts, is_ready) VALUES ({'?,' * 11} '', 3, 1)", item
         )

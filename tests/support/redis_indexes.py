@@ -83,7 +83,7 @@ def check_indexes(site: RedisSite) -> None:
     delayed = {number.decode() for number in client.zrange(queue + b":delayed", 0, -1)}
     for item in site.store.items(ItemQuery(limit=1_000_000)):
         wanted.add(item)
-        if item.status is ItemStatus.PENDING:
+        if item.status is ItemStatus.QUEUED:
             is_delayed = f"{item.number:016d}" in delayed
             assert is_delayed or item.run_at_ms <= now
             wanted.add_place(item, is_delayed=is_delayed)

@@ -103,6 +103,6 @@ def test_worker_of_stepwells_own_leaves_items_for_temporal_alone(url: str, serve
         well.start(ITEM, "local").result(timeout=10)
         item = well.enqueue(ITEM, "t", engine="temporal")
         assert well.enqueue(ITEM, "l").result(timeout=10) == "l"
-        assert [each.status for each in well.queue.list() if each.item_id == item.item_id] == [ItemStatus.PENDING]
+        assert [each.status for each in well.queue.list() if each.item_id == item.item_id] == [ItemStatus.QUEUED]
         with TemporalWorker(url, address=server.address, grace_seconds=1):
             assert item.result(timeout=30) == "t"

@@ -123,7 +123,7 @@ def test_items_wait_without_an_attempt_while_the_server_is_away(url: str, tmp_pa
         items = [well.enqueue(HELD, engine="temporal") for _ in range(3)]
         began = time.monotonic()
         until(lambda: any(each.claimed_at is not None for each in well.queue.list()))
-        until(lambda: all(str(each.status) == "PENDING" for each in well.queue.list()), 10)
+        until(lambda: all(str(each.status) == "QUEUED" for each in well.queue.list()), 10)
         assert time.monotonic() - began < 8
         server.launch()
         for item in items:

@@ -51,7 +51,7 @@ def test_kind_follows_from_what_the_commit_does(changes: dict[str, object], kind
         {"nudges": ("parent",)},
         {"mark": ENDED},
         {"status": "CANCELLED", "rest": FINAL, "mark": ItemMark("i", "CANCELLED")},
-        {"status": "PENDING", "rest": FINAL, "mark": ItemMark("i", "PENDING")},
+        {"status": "PENDING", "rest": FINAL, "mark": ItemMark("i", "QUEUED")},
         {"status": "WAITING", "rest": WAITING, "mark": ENDED},
         {"creation": NEW, "rest": WAITING},
         {"creation": NEW, "rest": FINAL, "status": "COMPLETED"},

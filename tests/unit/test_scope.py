@@ -133,6 +133,8 @@ INTERNAL = [
     internal_path("schedule", "default"),
     internal_path("worker", "default"),
     internal_path("inbox", "default", "run"),
+    internal_path("engine_choice", "default"),
+    internal_path("engine_payload", "default", "run"),
     internal_path("conversation_record", "default", "c"),
     internal_path("conversation_index", "default", "ada"),
 ]

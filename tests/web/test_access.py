@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tests.web.servers import approve, async_test, fail, greet, served
+from tests.web.servers import Api, approve, async_test, fail, greet, served
 
 from stepwell import AsyncStepwell, FakeClock, Identity, InvalidInput, NotFound, Role
 from stepwell.testing.store_access import store_under
 from stepwell.web.api.table import TABLE
+from stepwell.web.authentication import ProxyIdentity, csrf_token
 from stepwell.web.route import Route
+from stepwell.web.serve import ForwardedAddress
 
 OPEN = {"get_openapi", "list_problems", "get_problem"}
 """The only routes that answer without a token."""
@@ -112,8 +114,6 @@ async def test_a_session_changes_nothing_without_its_csrf_token():
         body = {"workflow": "greet"}
         assert (await client.get("/api/v1/whoami")).json()["name"] == "operator"
         assert (await client.post("/api/v1/runs", json=body)).status_code == 403
-        from stepwell.web.authentication import csrf_token
-
         headers = {"X-CSRF-Token": csrf_token(client.cookies["stepwell_session"])}
         assert (await client.post("/api/v1/runs", json=body, headers=headers)).status_code == 202
         foreign = {**headers, "Origin": "https://evil.test"}
@@ -147,3 +147,73 @@ async def test_a_foreign_host_name_is_refused():
     async with served(allowed_hosts=["localhost"]) as api, api.client() as client:
         assert (await client.get("/livez")).status_code == 421
         assert (await client.get("http://localhost:8420/livez")).status_code == 200
+
+
+@async_test
+async def test_signing_in_and_out_is_in_the_audit():
+    async with served() as api, api.client(None) as client:
+        await client.post("/login", data={"token": api.tokens["operator"]})
+        await client.post("/logout", data={"csrf": csrf_token(client.cookies["stepwell_session"])})
+        assert [(each.action, each.actor) for each in await api.well.requests.audit("acme")] == [
+            ("sign_out", "operator"),
+            ("sign_in", "operator"),
+        ]
+
+
+@async_test
+async def test_a_ticket_expires():
+    clock = FakeClock()
+    async with AsyncStepwell("memory://", worker=False, clock=clock) as well:
+        ticket = await well.access.create_ticket(Identity(name="local", role=Role.ADMIN, workspace=None))
+        clock.advance("11m")
+        assert await well.access.redeem_ticket(ticket) is None
+
+
+PROXY = ProxyIdentity(user_header="X-Forwarded-User", role=Role.OPERATOR, workspace="acme", proxies=("10.0.0.1",))
+
+
+@async_test
+async def test_a_header_identifies_nobody_unless_the_server_trusts_a_proxy():
+    async with served() as api, api.client(None, address="10.0.0.1") as client:
+        assert (await client.get("/api/v1/whoami", headers={"X-Forwarded-User": "ada"})).status_code == 401
+
+
+@async_test
+async def test_only_the_trusted_proxy_names_who_calls():
+    async with served(proxy=PROXY) as api, api.client(None, address="10.0.0.1") as proxy, api.client(None) as other:
+        ada = {"X-Forwarded-User": "ada"}
+        assert (await proxy.get("/api/v1/whoami", headers=ada)).json() == {"name": "ada", "role": "operator", "workspace": "acme"}
+        assert (await other.get("/api/v1/whoami", headers=ada)).status_code == 401
+        assert (await proxy.get("/api/v1/whoami")).status_code == 401
+        for wrong in ("", " ", "x" * 300):
+            assert (await proxy.get("/api/v1/whoami", headers={"X-Forwarded-User": wrong})).status_code == 401
+        twice = [("X-Forwarded-User", "ada"), ("X-Forwarded-User", "root")]
+        assert (await proxy.get("/api/v1/whoami", headers=twice)).status_code == 401
+        token = {**ada, "Authorization": f"Bearer {api.tokens['viewer']}"}
+        assert (await proxy.get("/api/v1/whoami", headers=token)).json()["name"] == "viewer"
+        foreign = {**ada, "Origin": "https://evil.test"}
+        assert (await proxy.post("/api/v1/runs", json={"workflow": "greet"}, headers=foreign)).status_code == 403
+
+
+@async_test
+async def test_a_proxy_may_name_roles_but_no_unknown_one():
+    named = ProxyIdentity(user_header="X-User", role_header="X-Role", proxies=("10.0.0.1",))
+    async with served(proxy=named) as api, api.client(None, address="10.0.0.1") as proxy:
+        for role, status in (("admin", 200), ("viewer", 200), ("root", 401), ("", 401)):
+            assert (await proxy.get("/api/v1/whoami", headers={"X-User": "ada", "X-Role": role})).status_code == status
+    with pytest.raises(InvalidInput, match="name of a header"):
+        ProxyIdentity(user_header="X User")
+    with pytest.raises(InvalidInput, match="proxy's address"):
+        ProxyIdentity(user_header="X-User", proxies=())
+
+
+@async_test
+async def test_the_proxy_is_known_by_its_own_address_and_not_by_what_it_forwards():
+    async with served(proxy=PROXY) as api:
+        app = ForwardedAddress(api.app, PROXY.proxies)
+        headers = {"X-Forwarded-User": "ada", "X-Forwarded-For": "127.0.0.1"}
+        for address, status in (("10.0.0.1", 200), ("203.0.113.9", 401)):
+            async with Api(app, api.well, api.tokens).client(None, address=address) as client:
+                assert (await client.get("/api/v1/whoami", headers=headers)).status_code == status
+        async with Api(app, api.well, api.tokens).client(None, address="203.0.113.9") as client:
+            assert (await client.get("/metrics", headers=headers)).status_code == 404

@@ -23,7 +23,7 @@ async def test_an_item_is_enqueued_once_per_idempotency_key():
         other = await client.post(f"{V1}/queue/items", json={"workflow": "approve"}, headers=headers)
         assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
         item = (await client.get(replies[0].headers["location"])).json()
-        assert (item["status"], item["input"], item["workspace_id"]) == ("PENDING", "Ada", "acme")
+        assert (item["status"], item["input"], item["workspace_id"]) == ("QUEUED", "Ada", "acme")
         assert (await client.get(f"{V1}/queue/items/{item['item_id']}/why")).json()["codes"]
         assert (await client.post(f"{V1}/queue/items/{item['item_id']}/cancel")).json()["status"] == "CANCELLED"
         assert (await client.post(f"{V1}/queue/items/{item['item_id']}/redrive")).status_code == 202

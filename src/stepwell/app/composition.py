@@ -27,6 +27,7 @@ from stepwell.pipeline.store_clock import StoreClock
 from stepwell.pipeline.store_writer import StoreWriter
 from stepwell.pipeline.write_statistics import WriteStatistics
 from stepwell.queue.dispatcher import Dispatcher
+from stepwell.queue.engine_choices import EngineChoices
 from stepwell.queue.local_engine import LocalEngine
 from stepwell.queue.operations import QueueOperations
 from stepwell.queue.recovery import QueueRecovery
@@ -71,7 +72,8 @@ class QueueParts:
     def __init__(
         self, store: Store, executions: Executions, definitions: DefinitionOperations, notifications: Notifications
     ) -> None:
-        self.items = QueueOperations(store, executions, notifications, new_id, definitions)
+        self.engines = EngineChoices(store)
+        self.items = QueueOperations(store, executions, notifications, new_id, definitions, self.engines)
         self.workspaces = WorkspaceOperations(store)
         self.schedules = ScheduleOperations(store, self.items, new_id, notifications)
 
@@ -87,14 +89,14 @@ class Parts:
         self.notifications = Notifications(self.store)
         self._writer, can = StoreWriter(self.store, self.notifications, self.clock), self.store.capabilities()
         self.group = GroupCommit(self._writer.write, is_instant=not can.has_blocking_writes)
-        self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
+        self.state = StateOperations(self.store, self.limits, self.notifications, self.clock)
+        self.webhooks = WebhookOperations(self.state, new_id)
+        self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key, self.webhooks)
         self.copies = Copies(self.executions, self.store, self.clock, new_id, signing_key)
         self.definitions = DefinitionOperations(self.store)
-        self.state = StateOperations(self.store, self.limits, self.notifications, self.clock)
         self.access = AccessOperations(self.state)
         self.requests = RequestLog(self.state, new_id)
         self.remote_locks = RemoteLocks(new_id)
-        self.webhooks = self.executions.webhooks = WebhookOperations(self.state, new_id)
         self.lock_renewal = LockRenewal(self.group)
         self._worker_driver: AsyncDriver | None = None
         self._worker: Worker | None = None
@@ -258,6 +260,8 @@ class Parts:
         )
         service.companions += [
             dispatcher,
+            Scheduler(self.queue.schedules, driver, self.notifications),
+            WebhookSender(self.webhooks, driver),
             Heartbeat(holder, engine, self.store, driver, queues, concurrency),
             QueueRecovery(self.queue.items, self.locks, driver, lease_seconds),
         ]

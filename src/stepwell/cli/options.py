@@ -106,9 +106,7 @@ WORKSPACE = click.option("--workspace", "-w", default=DEFAULT_WORKSPACE, show_de
 ENGINE = click.option(
     "--engine",
     type=click.Choice(["local", "temporal"]),
-    default="local",
-    show_default=True,
-    help="What runs it: workers of Stepwell's own, or Temporal.",
+    help="What runs it: workers of Stepwell's own, or Temporal. Default: as `stepwell engine` says.",
 )
 
 

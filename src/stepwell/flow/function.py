@@ -24,7 +24,17 @@ from stepwell.flow.retry import Retry
 from stepwell.model.ids import Id, check_key
 from stepwell.model.limits import Limits
 from stepwell.model.record import FunctionTrigger
-from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode, from_value, is_plain_type, shown_type, to_value
+from stepwell.model.value import (
+    DEFAULT_LIMITS,
+    Value,
+    canonical,
+    check_kept,
+    decode,
+    from_value,
+    is_plain_type,
+    shown_type,
+    to_value,
+)
 
 __all__ = [
     "Caller",
@@ -171,7 +181,9 @@ class _Annotated:
         is_typed = given not in _PLAIN and not self.is_plain
         data = canonical(to_value(result, what=self._what) if is_typed else result, limits, what=self._what)
         if not (kind is Any or (kind is given and kind in _WHOLE)):
-            from_value(decode(data), kind, what=self._what)
+            back = from_value(decode(data), kind, what=self._what)
+            if is_typed:
+                check_kept(result, back, what=self._what)
         return data
 
     def decode(self, data: bytes) -> Any:
@@ -322,8 +334,19 @@ class Workflow(Generic[P, R]):
         bound = inspect.signature(self.function).bind(*arguments, **keywords)
         if len(self._parameters) == 1:
             given = bound.arguments.get(self._parameters[0].name, UNSET)
-            return self._none() if given is None else None if given is UNSET else to_value(given)
-        return {name: to_value(value) for name, value in bound.arguments.items()}
+            return self._none() if given is None else None if given is UNSET else self._value_of(bound.arguments)[self._names[0]]
+        return self._value_of(bound.arguments)
+
+    def _value_of(self, arguments: Mapping[str, Any]) -> dict[str, Value]:
+        plain: dict[str, Value] = {name: to_value(value) for name, value in arguments.items()}
+        typed = {name: value for name, value in arguments.items() if type(value) not in _PLAIN and name in self._names}
+        self._check_kept(typed, {name: self._convert(name, plain[name]) for name in typed})
+        return plain
+
+    def _check_kept(self, given: Mapping[str, object], bound: Mapping[str, object]) -> None:
+        """Raise ``InvalidInput`` for an argument of which a part would reach the function as something else."""
+        for name in given.keys() & bound.keys():
+            check_kept(given[name], bound[name], what=f"the input of workflow {self.name!r}, parameter {name!r}")
 
     def _none(self) -> Value:
         """Return the input that passes None to a single parameter.
@@ -351,7 +374,10 @@ class Workflow(Generic[P, R]):
         plain = to_value(value)
         if plain not in (None, {}) and not self._parameters:  # a child without arguments has the input {}
             raise InvalidInput(f"workflow {self.name!r} has no parameter, so it takes no input; give its function one")
-        self.bind(plain)
+        bound = self.bind(plain)
+        if type(value) not in _PLAIN:
+            given: object = {self._names[0]: value} if len(self._names) == 1 else value
+            self._check_kept(cast("Mapping[str, object]", given) if isinstance(given, Mapping) else {}, bound)
         return canonical(plain, limits, what=f"the input of workflow {self.name!r}")
 
     def bind(self, value: Value) -> dict[str, Any]:

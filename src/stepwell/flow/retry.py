@@ -103,6 +103,10 @@ _TRY_LATER = "the other side cannot take the request now; try again later, or se
 
 def classify(error: BaseException) -> Classification:
     """Return the class of an error, whether a retry may help, and advice."""
+    if isinstance(error, StepFailed):  # as the error of its last attempt was classified
+        found = ErrorClass(error.error_class or ErrorClass.EXECUTION)
+        may_help = found not in _FINAL if error.is_retryable is None else error.is_retryable
+        return Classification(found, may_help, _TRY_LATER if may_help and found is ErrorClass.HTTP_CLIENT else _SUGGESTIONS[found])
     status = _http_status(error)
     if status is not None:
         found = ErrorClass.HTTP_CLIENT if status < 500 else ErrorClass.HTTP_SERVER
@@ -115,8 +119,6 @@ def classify(error: BaseException) -> Classification:
 
 
 def _class_of(error: BaseException) -> ErrorClass:
-    if isinstance(error, StepFailed):
-        return ErrorClass(error.error_class or ErrorClass.EXECUTION)
     for types, found in _BY_TYPE:
         if isinstance(error, types):
             return found

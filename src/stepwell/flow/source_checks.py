@@ -67,10 +67,10 @@ class _Module:
     def __init__(self, tree: ast.Module) -> None:
         self._names = _imported(tree)
         functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
-        self._steps = {each.name for each in functions if self._is_decorated(each, "step")}
         self.workflows = [each for each in functions if self._is_decorated(each, "workflow")]
-        recorded = {*self._steps, *(each.name for each in self.workflows)}
-        self._helpers = {each.name: each for each in functions if each.name not in recorded}
+        self._recorded = {each.name: "step" for each in functions if self._is_decorated(each, "step")}
+        self._recorded |= {each.name: "workflow" for each in self.workflows}
+        self._helpers = {each.name: each for each in functions if each.name not in self._recorded}
 
     def _is_decorated(self, function: Function, name: str) -> bool:
         for decorator in function.decorator_list:
@@ -128,9 +128,15 @@ class _Module:
         return f"{name}() gives something else when the code runs again; write {replacement}"
 
     def _of_statement(self, call: ast.Call) -> str:
-        name = call.func.id if isinstance(call.func, ast.Name) else ""
-        if name in self._steps:
-            return f"step {name!r} is called and not awaited; write await {name}(...)"
+        match call.func:
+            case ast.Name(id=name):
+                written = f"{name}(...)"
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="with_key")):
+                written = f"{name}.with_key(...)(...)"
+            case _:
+                name = written = ""
+        if name in self._recorded:
+            return f"{self._recorded[name]} {name!r} is called and not awaited; write await {written}"
         dotted = self._dotted(call.func)
         return f"{dotted}() is not awaited; write await {dotted}(...)" if dotted in _AWAITED else ""
 

@@ -245,7 +245,7 @@ def _shape(item: Item) -> tuple[object, ...]:
 
 def _kept_status(item: Item) -> str:
     """Return the status that a restored item has: a claim ends with its store."""
-    return ItemStatus.PENDING if item.status is ItemStatus.CLAIMED else item.status
+    return ItemStatus.QUEUED if item.status is ItemStatus.CLAIMED else item.status
 
 
 def create_backup(store: Store, folder: Path, workspace: str | None, new_id: NewId) -> BackupReport:

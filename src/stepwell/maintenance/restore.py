@@ -290,7 +290,7 @@ class _Restoring:
 
     def _queue_items(self) -> Iterator[Unit]:
         for item in self._items:
-            is_open = item.status is ItemStatus.PENDING
+            is_open = item.status is ItemStatus.QUEUED
             yield Enqueue(
                 (
                     NewItem(

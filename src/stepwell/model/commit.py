@@ -192,7 +192,7 @@ def _kind_of_first(commit: Commit, *, is_final: bool) -> CommitKind:
 
 def _ends_item(mark: ItemMark) -> bool:
     """Return whether the mark ends an item that was claimed: while its item waits, an execution can only be cancelled."""
-    return mark.fence is None and mark.status not in ("CANCELLED", "PENDING")
+    return mark.fence is None and mark.status not in ("CANCELLED", "QUEUED")
 
 
 class StateBatch(msgspec.Struct, frozen=True, gc=False):

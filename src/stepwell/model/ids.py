@@ -20,6 +20,7 @@ __all__ = [
     "NewId",
     "check_id",
     "check_key",
+    "check_trace_id",
     "child_id_of",
     "id_text",
     "is_made_for",
@@ -73,6 +74,13 @@ def check_key(text: object, what: str, maximum: int | None = None, *, is_fixed: 
 def check_id(text: object, what: str, key_bytes: int) -> str:
     """Return ``text`` if it can be an id: as ``check_key``, and no longer than the limit, which is at most ``MAX_KEY_BYTES``."""
     return check_key(text, what, key_bytes if key_bytes < MAX_KEY_BYTES else None)
+
+
+def check_trace_id(text: object) -> str:
+    """Return ``text`` if it can be the id of a trace, as the W3C's Trace Context has it: 32 hexadecimal digits, not all zero."""
+    if type(text) is not str or not re.fullmatch(r"[0-9a-f]{32}", text) or not text.strip("0"):
+        raise InvalidInput(f"trace_id must be 32 hexadecimal digits in lower case, not all zero, as in a traceparent; not {text!r}")
+    return text
 
 
 _time_ns = time.time_ns

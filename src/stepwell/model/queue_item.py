@@ -1,6 +1,6 @@
 """Queue items, workspaces, tiers and lanes: what waits for capacity, who owns it, and how much each may have.
 
-An item's life: PENDING (waiting for its time and for capacity) -> CLAIMED (a dispatcher has it, under a lease with a fence) ->
+An item's life: QUEUED (waiting for its time and for capacity) -> CLAIMED (a dispatcher has it, under a lease with a fence) ->
 DISPATCHED (its execution exists) -> COMPLETED, FAILED or CANCELLED. A workspace's *used* slots are its CLAIMED and DISPATCHED
 items, counted from the rows whenever they are needed.
 
@@ -66,7 +66,7 @@ No user's queue has a name that begins with $."""
 class ItemStatus(StrEnum):
     """The status of a queue item."""
 
-    PENDING = "PENDING"
+    QUEUED = "QUEUED"
     CLAIMED = "CLAIMED"
     DISPATCHED = "DISPATCHED"
     COMPLETED = "COMPLETED"
@@ -97,7 +97,7 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     executions start, one interval apart.
     """
     queue_depth: int | None = None
-    """How many PENDING items a workspace may have."""
+    """How many QUEUED items a workspace may have."""
     state_bytes: int | None = None
     """How much scoped state a workspace may hold, in bytes of keys and values; see ``model.state_quota``."""
     retention_seconds: float | None = 7 * 24 * 3600.0
@@ -217,10 +217,10 @@ class NewItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     body_digest: str = ""
     """Digest of workflow, input and options, which are the body of a request."""
     singleton: str | None = None
-    """Singleton name: while an item of the workspace with this name is PENDING, CLAIMED or DISPATCHED, that item is the
+    """Singleton name: while an item of the workspace with this name is QUEUED, CLAIMED or DISPATCHED, that item is the
     answer."""
     debounce: str | None = None
-    """Debounce name: a PENDING item of the workspace with this name gets this workflow, input and time; no second item is
+    """Debounce name: a QUEUED item of the workspace with this name gets this workflow, input and time; no second item is
     made."""
     max_attempts: int = 3
     is_started: bool = False
@@ -326,7 +326,7 @@ class ItemMark(msgspec.Struct, frozen=True, gc=False):
     that rides with a commit moves only the item of that execution: an item that was driven again has another one, and what becomes
     of the old one does not matter to it.
 
-    PENDING sends an item that is FAILED or CANCELLED back into the queue, for the same execution, with no attempts used. It gives
+    QUEUED sends an item that is FAILED or CANCELLED back into the queue, for the same execution, with no attempts used. It gives
     up its debounce name, since it runs with the input that it has, and has no fence, since nobody has claimed it. ``Conflict``, and
     nothing of the commit lands, if the item is neither, is there no more or has another execution by now, and while another item
     of its singleton name has not ended.
@@ -334,21 +334,21 @@ class ItemMark(msgspec.Struct, frozen=True, gc=False):
 
     item_id: str
     status: str
-    """DISPATCHED, COMPLETED, FAILED, CANCELLED or PENDING."""
+    """DISPATCHED, COMPLETED, FAILED, CANCELLED or QUEUED."""
     fence: int | None = None
     error: str | None = None
 
     def __post_init__(self) -> None:
         if self.status not in _MARKS:
             raise InvalidInput(f"an item is marked as one of {', '.join(sorted(_MARKS))}, not {self.status!r}")
-        if self.status == ItemStatus.PENDING and self.fence is not None:
+        if self.status == ItemStatus.QUEUED and self.fence is not None:
             raise InvalidInput("an item that waits again has no claim: mark it without a fence")
 
 
 class ReturnItem(msgspec.Struct, frozen=True, gc=False):
     """Give a claimed item back. ``LeaseLost`` if the fence is not the present one.
 
-    With an ``error`` the attempt is used up: PENDING again after ``delay_ms``, or FAILED with the error if it was the last. Without
+    With an ``error`` the attempt is used up: QUEUED again after ``delay_ms``, or FAILED with the error if it was the last. Without
     one the attempt is given back, too, and so is the start that the claim has counted: to the rates of workspace and queue, as they
     are now (``claiming.earlier_rate_ms``). The answer is its ``Item`` afterwards.
     """
@@ -362,7 +362,7 @@ class ReturnItem(msgspec.Struct, frozen=True, gc=False):
 
 
 class CancelItem(msgspec.Struct, frozen=True, gc=False):
-    """Cancel an item that is PENDING or CLAIMED: CANCELLED, and its claim is worth nothing any more.
+    """Cancel an item that is QUEUED or CLAIMED: CANCELLED, and its claim is worth nothing any more.
 
     The answer is its ``Item`` afterwards: one that is DISPATCHED is unchanged, since its execution must be cancelled instead.
     ``NotFound`` if there is none.
@@ -372,7 +372,7 @@ class CancelItem(msgspec.Struct, frozen=True, gc=False):
 
 
 class Redrive(msgspec.Struct, frozen=True, gc=False):
-    """Make a FAILED or CANCELLED item PENDING again, with no attempts used and a new execution; the answer is its ``Item``.
+    """Make a FAILED or CANCELLED item QUEUED again, with no attempts used and a new execution; the answer is its ``Item``.
 
     ``Conflict`` for any other, and while another item of its singleton name has not ended; ``NotFound`` if there is none.
     """
@@ -382,7 +382,7 @@ class Redrive(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecoverItems(msgspec.Struct, frozen=True, gc=False):
-    """Return items whose claim has expired: PENDING again, or FAILED if that was their last attempt. The answer is their ids.
+    """Return items whose claim has expired: QUEUED again, or FAILED if that was their last attempt. The answer is their ids.
 
     Also drops ended items that are older than their workspace's tier keeps them; how many is the last answer, behind the ids."""
 
@@ -436,9 +436,9 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     workspace_id: str
     queue: str
     ready: int
-    """PENDING, and its time has come."""
+    """QUEUED, and its time has come."""
     delayed: int
-    """PENDING, for later."""
+    """QUEUED, for later."""
     claimed: int
     dispatched: int
     oldest_ready_ms: int | None = None

@@ -179,7 +179,7 @@ def entered(new: NewItem, number: int, now_ms: int) -> Item:
         execution_id=new.execution_id,
         input=new.input,
         queue=new.queue,
-        status=ItemStatus.PENDING,
+        status=ItemStatus.QUEUED,
         priority=new.priority,
         enqueued_ms=now_ms,
         run_at_ms=run_at(new, now_ms),
@@ -249,7 +249,7 @@ def marked(
 ) -> Item | LeaseLost | Conflict | None:
     """Return the item as it is marked; None if it stays as it is. With an execution, only that one's item is marked."""
     is_other = item is None or (execution_id is not None and item.execution_id != execution_id)
-    if mark.status == ItemStatus.PENDING:
+    if mark.status == ItemStatus.QUEUED:
         if item is None:
             return item_dropped(mark.item_id)
         return item_driven(item.item_id, item.execution_id) if is_other else _again(item, now_ms, single)
@@ -323,7 +323,7 @@ def _revived(item: Item, execution_id: str, now_ms: int, single: Single) -> Item
 def _waiting(item: Item, run_at_ms: int, attempts: int, error: str | None) -> Item:
     return replace(
         item,
-        status=ItemStatus.PENDING,
+        status=ItemStatus.QUEUED,
         run_at_ms=run_at_ms,
         attempts=attempts,
         error=error,
@@ -343,7 +343,7 @@ class Desk(Protocol):
     """The reads and writes of a store that admission needs."""
 
     def room(self, workspace_id: str) -> int | StepwellError:
-        """Return how many more PENDING items the workspace may have, or the refusal."""
+        """Return how many more QUEUED items the workspace may have, or the refusal."""
         ...
 
     def slots(self, workspace_id: str) -> int | StepwellError:
@@ -363,7 +363,7 @@ class Desk(Protocol):
         ...
 
     def bouncing(self, workspace_id: str, debounce: str) -> Item | None:
-        """Return the newest PENDING item of the workspace with this debounce name."""
+        """Return the newest QUEUED item of the workspace with this debounce name."""
         ...
 
     def enter(self, new: NewItem) -> Item:

@@ -32,6 +32,8 @@ _INTERNAL: dict[str, tuple[str, ...]] = {
     "webhook_delivery": ("a bucket",),
     "inbox": ("an execution id",),
     "engine": ("the name of an engine",),
+    "engine_choice": (),
+    "engine_payload": ("an execution id",),
     "conversation_record": ("a conversation id",),
     "conversation_index": ("a user",),
 }

@@ -15,7 +15,7 @@ import json
 import marshal
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -30,6 +30,7 @@ __all__ = [
     "Rule",
     "Value",
     "canonical",
+    "check_kept",
     "decode",
     "freeze",
     "from_value",
@@ -233,6 +234,61 @@ def from_value(value: Value, kind: type[T], *, what: str = "the stored value") -
         return msgspec.convert(value, kind, dec_hook=_decode_foreign, str_keys=True)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         raise InvalidInput(f"{what} is not a {shown_type(kind)}: {error}") from None
+
+
+def check_kept(given: object, back: object, *, what: str) -> None:
+    """Raise ``InvalidInput`` for the first part of a typed object that is lost or becomes a plain value on the way back.
+
+    An annotation says what its own types come back as. Inside of them are types that say nothing about a part, such as a field
+    of type ``dict``, and base classes without the fields of their subclasses.
+
+    - ``given``: the object; ``back``: what ``from_value`` made of its plain value.
+    """
+    pending: list[tuple[object, object, str]] = [(given, back, "$")]
+    while pending:
+        one, other, path = pending.pop()
+        mine, others = _parts_of(one), _parts_of(other)
+        reason = _change_of(one, other, bool(mine)) or _loss_of(mine, others, bool(others) or isinstance(other, dict))
+        if reason:
+            raise InvalidInput(f"{what}, at {path}: {reason}")
+        for name in mine.keys() & others.keys():
+            step = f"[{name}]" if isinstance(name, int) else f".{name}"
+            pending.append((mine[name], others[name], f"{path}{step}"))
+
+
+def _change_of(one: object, other: object, has_parts: bool) -> str:
+    """Return why a part comes back as something that its annotation does not say, or an empty string."""
+    mine, kind = type(one), type(other)
+    if mine is kind or (mine is int and kind is float):
+        return ""
+    if kind in _JSON_TYPES:
+        return _fault_of(one) or f"a {mine.__name__} would come back as a {kind.__name__}; annotate the type"
+    is_narrower = has_parts and isinstance(one, kind)
+    return f"{mine.__name__} would come back as a plain {kind.__name__}; annotate the type" if is_narrower else ""
+
+
+def _loss_of(mine: Mapping[object, object], others: Mapping[object, object], shows_parts: bool) -> str:
+    """Return which key or field does not come back, or an empty string."""
+    if not shows_parts:
+        return ""
+    lost = [name for name in mine if name not in others]
+    if lost:
+        return f"{lost[0]!r} would be lost; make it part of the annotated type"
+    odd = [name for name in mine if isinstance(name, int | float | str) and type(name) not in _ATOMS]
+    kinds = set(map(type, others)) if odd else set[type]()
+    return next((_fault_of(_BadKey(name)) for name in odd if type(name) not in kinds), "")
+
+
+def _parts_of(part: object) -> Mapping[object, object]:
+    """Return the parts of an object by key, index or field; none for one whose type alone says how it comes back."""
+    if isinstance(part, dict):
+        return cast("dict[object, object]", part)
+    if isinstance(part, list | tuple):
+        return dict(enumerate(cast("list[object]", part)))
+    if isinstance(part, msgspec.Struct):
+        return dict(zip(part.__struct_encode_fields__, (getattr(part, name) for name in part.__struct_fields__), strict=True))
+    names = [*getattr(part, "__dataclass_fields__", ()), *(each.name for each in getattr(part, "__attrs_attrs__", ()))]
+    return {name: getattr(part, name) for name in names if not name.startswith("_") and hasattr(part, name)}
 
 
 def is_plain_type(kind: Any) -> bool:

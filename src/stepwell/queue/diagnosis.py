@@ -121,7 +121,7 @@ def _starts(store: Store, rate: float | None, workspace: str | None = None, queu
     pages = [
         store.items(ItemQuery(workspace_id=workspace, queue=queue, status=status, limit=most))
         for status in ItemStatus
-        if status is not ItemStatus.PENDING
+        if status is not ItemStatus.QUEUED
     ]
     times = sorted(item.claimed_ms for page in pages for item in page if item.claimed_ms is not None)
     return Starts(tuple(times), any(len(page) == most for page in pages))
@@ -130,7 +130,7 @@ def _starts(store: Store, rate: float | None, workspace: str | None = None, queu
 def reason_of(item: Item, around: ItemContext) -> WaitingReason:
     """Return why an item does not start, the strongest reason first."""
     status = ItemStatus(item.status)
-    if status is not ItemStatus.PENDING:
+    if status is not ItemStatus.QUEUED:
         return _started(item, status)
     found = _found((_paused, _unknown, _delayed, _capacity, _queue_capacity), item, around)
     # An item that waits for something else does not wait for a rate, unless the rate is 0.
@@ -328,7 +328,7 @@ def _has_known(store: Store, lane: Lane, names: Iterable[str], latest_ms: int) -
     """
     for name in names:
         query = ItemQuery(
-            workspace_id=lane.workspace_id, queue=lane.queue, status=ItemStatus.PENDING, workflow_id=name, limit=_LOOKED_AT
+            workspace_id=lane.workspace_id, queue=lane.queue, status=ItemStatus.QUEUED, workflow_id=name, limit=_LOOKED_AT
         )
         if any(max(item.run_at_ms, item.enqueued_ms) <= latest_ms for item in store.items(query)):
             return True

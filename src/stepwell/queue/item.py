@@ -12,7 +12,7 @@ from stepwell.model.queue_item import Enqueued, Item, ItemStatus
 from stepwell.model.record import plain_input, split_input
 from stepwell.model.value import Value
 
-__all__ = ["QUEUED", "ItemHandle", "ItemSummary", "no_item"]
+__all__ = ["ItemHandle", "ItemSummary", "no_item"]
 
 
 class ItemSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,16 +77,12 @@ def _moment(milliseconds: int | None) -> datetime | None:
     return None if milliseconds is None else from_ms(milliseconds)
 
 
-QUEUED = "QUEUED"
-"""The public name for the status of an item that waits (PENDING)."""
-
-
 class ItemHandle:
     """A queue item as its last answer from the store described it."""
 
     def __init__(self, answer: Enqueued) -> None:
         self.item_id, self.execution_id, self.is_new = answer.item_id, answer.execution_id, answer.is_new
-        self.status = QUEUED if answer.status == ItemStatus.PENDING else str(answer.status)
+        self.status = str(answer.status)
 
     @property
     def message(self) -> str:
@@ -97,4 +93,4 @@ class ItemHandle:
 
     def _update(self, item: Item) -> None:
         self.execution_id = item.execution_id
-        self.status = QUEUED if item.status == ItemStatus.PENDING else str(item.status)
+        self.status = str(item.status)

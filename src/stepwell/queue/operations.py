@@ -7,6 +7,8 @@ from math import inf
 from time import monotonic
 from typing import Any, cast
 
+import msgspec
+
 from stepwell.contract.store import Store
 from stepwell.errors import (
     CommitUnknown,
@@ -39,6 +41,7 @@ from stepwell.model.queue_item import (
     Redrive,
     limits_by_workspace,
     workflow_and_engine,
+    workflow_for,
 )
 from stepwell.model.queue_lifecycle import EXPIRED, full, is_same, unknown_workspace, waits_for_turn
 from stepwell.model.refusals import asked_otherwise, id_taken
@@ -46,7 +49,8 @@ from stepwell.pipeline.completions import Completion, CompletionWaiter
 from stepwell.pipeline.notifications import QUEUE, Notifications, end_of
 from stepwell.pipeline.operations import Operation, read, wait, write_or_raise
 from stepwell.queue.diagnosis import ItemContext, WaitingReason, reason_of, surroundings_of
-from stepwell.queue.item import QUEUED, ItemSummary, no_item
+from stepwell.queue.engine_choices import EngineChoices
+from stepwell.queue.item import ItemSummary, no_item
 from stepwell.queue.requests import QueueRequest, check_queue, new_item
 from stepwell.queue.statistics import Demand, LaneStats, demand_of, metrics_of, stats_of
 from stepwell.queue.worker_presence import Presences, WorkerPresence
@@ -68,10 +72,16 @@ class QueueOperations:
     """Operations on the items and named queues of one store."""
 
     def __init__(
-        self, store: Store, executions: Executions, notifications: Notifications, new_id: NewId, definitions: DefinitionOperations
+        self,
+        store: Store,
+        executions: Executions,
+        notifications: Notifications,
+        new_id: NewId,
+        definitions: DefinitionOperations,
+        engines: EngineChoices,
     ) -> None:
         self._store, self._executions, self._notifications, self._new_id = store, executions, notifications, new_id
-        self._definitions, self._presences = definitions, Presences(store)
+        self._definitions, self._engines, self._presences = definitions, engines, Presences(store)
 
     # Adding.
 
@@ -81,9 +91,18 @@ class QueueOperations:
         workflow = yield from self._definitions.startable(request.workflow)
         return new_item(request, workflow, self._new_id, self._executions.limits)
 
+    def for_engine(self, item: NewItem, engine: str | None = None) -> Operation[NewItem]:
+        """Return an item for the engine of its request, or for the one that is chosen for it."""
+        name, named = workflow_and_engine(item.workflow_id, TEMPORAL)
+        if named is not None:
+            return item
+        chosen = yield from self._engines.of(engine, name, item.workspace_id, item.queue)
+        return item if chosen is None else msgspec.structs.replace(item, workflow_id=workflow_for(name, chosen))
+
     def enqueue(self, request: QueueRequest) -> Operation[Enqueued]:
         """Store one request. Raise its refusal."""
         item = yield from self.new_item(request)
+        item = yield from self.for_engine(item, request.engine)
         yield from self._check_id(request, item)
         (answer,) = yield from self.add((item,))
         if isinstance(answer, StepwellError):
@@ -102,7 +121,8 @@ class QueueOperations:
             workflow = found.get(id(request.workflow))
             if workflow is None:
                 workflow = found[id(request.workflow)] = yield from self._definitions.startable(request.workflow)
-            items.append(new_item(request, workflow, self._new_id, self._executions.limits))
+            item = new_item(request, workflow, self._new_id, self._executions.limits)
+            items.append((yield from self.for_engine(item, request.engine)))
             yield from self._check_id(request, items[-1])
         return (yield from self.add_all(items))
 
@@ -176,7 +196,7 @@ class QueueOperations:
 
     def item(self, item_id: str) -> Operation[Item]:
         """Return an item as it is now. Raise ``NotFound`` if there is none."""
-        check_key(item_id, "item_id")
+        item_id = check_key(item_id, "item_id")
         item = yield from read(lambda: self._store.item(item_id))
         if item is None:
             raise no_item(item_id)
@@ -240,7 +260,7 @@ class QueueOperations:
 
     def cancel(self, item_id: str) -> Operation[Item]:
         """Cancel a waiting item, with its execution if that was retried; send a cancel request to a running execution."""
-        check_key(item_id, "item_id")
+        item_id = check_key(item_id, "item_id")
         yield from self._end_waiting((yield from self.item(item_id)))
         outcome = yield from write_or_raise(CancelItem(item_id))
         found = outcome.answers[0] if isinstance(outcome, Written) else None
@@ -273,7 +293,7 @@ class QueueOperations:
 
     def redrive(self, item_id: str) -> Operation[Enqueued]:
         """Run a failed or cancelled item again, as a new execution."""
-        check_key(item_id, "item_id")
+        item_id = check_key(item_id, "item_id")
         item = yield from self.item(item_id)
         if item.status in _UNDONE:
             yield from self._end_waiting(item)  # it would wait for a slot for ever
@@ -284,7 +304,7 @@ class QueueOperations:
             # Only this call knows the new execution's id: if the item has it, the call has landed.
             if (yield from self.item(item_id)).execution_id != execution_id:
                 yield from write_or_raise(Redrive(item_id, execution_id))
-        return Enqueued(item_id, execution_id, ItemStatus.PENDING, is_new=False)
+        return Enqueued(item_id, execution_id, ItemStatus.QUEUED, is_new=False)
 
     def why(self, item_id: str) -> Operation[WaitingReason]:
         """Return why an item waits."""
@@ -312,7 +332,6 @@ class QueueOperations:
         for name, what in ((workspace, "a workspace id"), (queue, "a queue's name"), (workflow, "a workflow's name")):
             if name is not None:
                 check_key(name, what)
-        status = ItemStatus.PENDING if status == QUEUED else status
         if status is not None and status not in tuple(ItemStatus):
             raise InvalidInput(f"{status!r} is no status of a queue item; use one of {', '.join(ItemStatus)}")
         query = ItemQuery(workspace_id=workspace, queue=queue, status=status, workflow_id=workflow, before=before, limit=limit)
@@ -363,12 +382,12 @@ class QueueOperations:
 
     def queue(self, name: str) -> Operation[QueueSettings]:
         """Return the settings of a queue; the defaults for one that was never set up."""
-        check_key(name, "a queue's name")
+        name = check_key(name, "a queue's name")
         return (yield from read(lambda: self._settings(name)))
 
     def change_queue(self, name: str, **changes: object) -> Operation[QueueSettings]:
         """Set up a queue, or change the settings that are given."""
-        check_queue(name)
+        name = check_queue(name)
 
         def changed(known: QueueSettings | None) -> PutQueue:
             return PutQueue(QueueSettings(**kept_or_changed(known, {"name": name, **changes})), known)

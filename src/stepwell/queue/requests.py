@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 from urllib.parse import quote
+from uuid import UUID
 
 import msgspec
 from msgspec import UNSET
@@ -19,11 +20,11 @@ from stepwell.errors import InvalidInput
 from stepwell.flow.function import Workflow, registered
 from stepwell.flow.governance import Governance
 from stepwell.model.execution_state import sha256_hex
-from stepwell.model.external_engines import check_engine
-from stepwell.model.ids import check_key, keyed_id_of, new_id
+from stepwell.model.external_engines import TEMPORAL, check_engine
+from stepwell.model.ids import Id, check_key, keyed_id_of, new_id
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import EnqueueItem
-from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem, workflow_for
+from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem, workflow_and_engine, workflow_for
 from stepwell.model.record import FunctionTrigger, encode_plain_trigger, governed_input
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import DEFAULT_LIMITS, Value, to_value
@@ -83,7 +84,7 @@ class QueueRequest(msgspec.Struct, frozen=True, kw_only=True):
     queue: str = DEFAULT_QUEUE
     priority: int = 0
     key: str | None = None
-    singleton: bool | str | None = None
+    singleton: bool | Id | None = None
     debounce: Span | None = None
     delay: Span | None = None
     run_at: datetime | None = None
@@ -174,7 +175,7 @@ def _singleton_of(request: QueueRequest, workflow: Runnable) -> str | None:
         return None
     if singleton is True:
         return f"workflow:{workflow.name}"
-    if isinstance(singleton, str):
+    if isinstance(singleton, str | UUID):
         return f"name:{check_key(singleton, 'singleton')}"
     raise InvalidInput(f"singleton is True, or a name to share, not {singleton!r}")
 
@@ -182,9 +183,10 @@ def _singleton_of(request: QueueRequest, workflow: Runnable) -> str | None:
 def _digest(item: NewItem, own_id: str | None) -> str:
     """Return a digest of the call, so that the same call again has the same digest.
 
-    The version is not part of it: a release may come between the two calls.
+    Version and engine are not part of it: a release, or a choice of an engine, may come between the two calls.
     """
-    said = (item.workflow_id, item.queue, item.priority, item.delay_ms, item.run_at_ms, item.singleton, item.max_attempts, own_id)
+    name, _ = workflow_and_engine(item.workflow_id, TEMPORAL)
+    said = (name, item.queue, item.priority, item.delay_ms, item.run_at_ms, item.singleton, item.max_attempts, own_id)
     return sha256_hex(_encode(said) + b"\n" + item.input)
 
 
@@ -228,7 +230,7 @@ def enqueue(
     queue: str = DEFAULT_QUEUE,
     priority: int = 0,
     key: str | None = None,
-    singleton: bool | str | None = None,
+    singleton: bool | Id | None = None,
     debounce: Span | None = None,
     delay: Span | None = None,
     run_at: datetime | None = None,
@@ -239,10 +241,10 @@ def enqueue(
 ) -> str:
     """Request an execution of a workflow from inside a step, and return the queue item's id.
 
-    The parameters are those of ``well.enqueue``; the workspace is the execution's own unless another is named. The item lands
-    in the commit that records the step's output: if it is refused, so is that commit. With a ``key`` or an ``execution_id``
-    the id is that of the existing item, if there is one. Whether an item stands for the request by ``singleton`` or
-    ``debounce`` is decided at the commit; that item has another id.
+    The parameters are those of ``well.enqueue``; workspace and engine are the execution's own unless others are named. The item
+    lands in the commit that records the step's output: if it is refused, so is that commit. With a ``key`` or an
+    ``execution_id`` the id is that of the existing item, if there is one. Whether an item stands for the request by
+    ``singleton`` or ``debounce`` is decided at the commit; that item has another id.
 
     Raise ``InvalidInput`` outside a step, and for what ``well.enqueue`` refuses.
 
@@ -266,7 +268,7 @@ def enqueue(
         run_at=run_at,
         execution_id=execution_id,
         max_attempts=max_attempts,
-        engine=engine,
+        engine=context.identity.engine if engine is None else engine,
         governance=governance,
     )
     item = new_item(request, find_workflow(workflow), new_id, context.buffer.limits)

@@ -99,7 +99,7 @@ class ScheduleOperations:
         catch_up: str,
     ) -> Operation[Schedule]:
         """Create or replace a schedule. With unchanged times it keeps its position: a tick that is due stays due."""
-        check_key(name, "a schedule's name", 256, is_fixed=True)
+        name = check_key(name, "a schedule's name", 256, is_fixed=True)
         item = yield from self._queue.new_item(request)
         trigger, governance = split_input(item.input)
         if catch_up not in CATCH_UP:
@@ -152,7 +152,7 @@ class ScheduleOperations:
         return schedule
 
     def _find(self, name: str) -> Operation[tuple[Schedule, int | None]]:
-        check_key(name, "a schedule's name")
+        name = check_key(name, "a schedule's name")
         try:
             rows = yield from read(lambda: self._store.entries(PATH, [name]))
         except Corrupted as error:
@@ -180,7 +180,7 @@ class ScheduleOperations:
 
     def delete(self, name: str) -> Operation[bool]:
         """Delete a schedule, even one that cannot be read; return whether it existed."""
-        check_key(name, "a schedule's name")
+        name = check_key(name, "a schedule's name")
         outcome = yield from write_or_raise(StateBatch((Delete(PATH, name),)))
         return isinstance(outcome, Written) and bool(outcome.answers[0])
 
@@ -193,7 +193,8 @@ class ScheduleOperations:
         """Enqueue one item in addition to the ticks."""
         schedule = yield from self.get(name)
         fresh, now = self._new_id(), (yield from read(self._store.now_ms))
-        (answer,) = yield from self._queue.add((item_of(schedule, f"now.{fresh}", now, fresh, self._new_id()),))
+        item = yield from self._queue.for_engine(item_of(schedule, f"now.{fresh}", now, fresh, self._new_id()))
+        (answer,) = yield from self._queue.add((item,))
         if isinstance(answer, StepwellError):
             raise answer
         return answer
@@ -209,15 +210,18 @@ class ScheduleOperations:
         ticks = list(islice(ticks_between(schedule.timing, since, first, last), _MOST_BACKFILLED + 1))
         if len(ticks) > _MOST_BACKFILLED:
             raise InvalidInput(f"there are more than {_MOST_BACKFILLED:,} ticks in that time; backfill it in parts")
-        items = tuple(self._tick_item(schedule, tick) for tick in ticks)
+        items = yield from self._tick_items(schedule, ticks)
         answers = yield from self._queue.add_all(items)
         for answer in answers:
             if isinstance(answer, StepwellError):
                 raise answer
         return [answer for answer in answers if isinstance(answer, Enqueued)]
 
-    def _tick_item(self, schedule: Schedule, tick: int) -> NewItem:
-        return item_of(schedule, str(tick), tick, self._new_id(), self._new_id())
+    def _tick_items(self, schedule: Schedule, ticks: list[int]) -> Operation[tuple[NewItem, ...]]:
+        items: list[NewItem] = []
+        for tick in ticks:
+            items.append((yield from self._queue.for_engine(item_of(schedule, str(tick), tick, self._new_id(), self._new_id()))))
+        return tuple(items)
 
     def next(self, name: str, count: int) -> Operation[list[datetime]]:
         """Return the next ticks."""
@@ -253,7 +257,8 @@ class ScheduleOperations:
 
     def fire(self, schedule: Schedule, ticks: list[int]) -> Operation[list[Enqueued | StepwellError]]:
         """Enqueue the items of ticks. Another scheduler that fires the same ticks gets the same items."""
-        return (yield from self._queue.add_all(tuple(self._tick_item(schedule, tick) for tick in ticks)))
+        items = yield from self._tick_items(schedule, ticks)
+        return (yield from self._queue.add_all(items))
 
 
 def _moved(schedule: Schedule, revision: int | None) -> StateBatch:

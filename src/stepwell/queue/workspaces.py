@@ -80,7 +80,7 @@ class WorkspaceOperations:
 
     def put(self, workspace_id: str, tier: str | None, is_paused: bool | None) -> Operation[Workspace]:
         """Create a workspace, or change the settings that are given."""
-        check_key(workspace_id, "a workspace id")
+        workspace_id = check_key(workspace_id, "a workspace id")
         settings: dict[str, Any] = {} if tier is None else {"tier": _tier_name(tier)}
         if is_paused is not None:
             settings["is_paused"] = _whether(is_paused)
@@ -94,7 +94,7 @@ class WorkspaceOperations:
 
     def get(self, workspace_id: str) -> Operation[Workspace]:
         """Return a workspace. Raise ``NotFound`` if there is none."""
-        check_key(workspace_id, "a workspace id")
+        workspace_id = check_key(workspace_id, "a workspace id")
         found = yield from read(lambda: self._find(workspace_id))
         if found is None:
             raise no_workspace(workspace_id)

@@ -376,7 +376,7 @@ def _terms(state: ExecutionState) -> CommitTerms:
     return (
         CommitTerms(rest=Rest(wake_ms=0 if state.identity.engine is None else None))
         if item_id is None
-        else CommitTerms(rest=Rest(), mark=ItemMark(item_id, ItemStatus.PENDING))
+        else CommitTerms(rest=Rest(), mark=ItemMark(item_id, ItemStatus.QUEUED))
     )
 
 

@@ -64,7 +64,7 @@ class AccessOperations:
 
     def create_token(self, name: str, role: str, workspace: str | None, ttl: Span | None) -> Operation[IssuedToken]:
         """Store a new token, and return it with its secret."""
-        check_key(name, "a token's name", 256, is_fixed=True)
+        name = check_key(name, "a token's name", 256, is_fixed=True)
         kind = _role_of(role)
         if workspace is not None:
             check_key(workspace, "a workspace id")
@@ -97,7 +97,7 @@ class AccessOperations:
 
     def revoke_token(self, token_id: str) -> Operation[bool]:
         """Delete a token; return whether it existed. Its sessions end with it."""
-        check_key(token_id, "a token's id")
+        token_id = check_key(token_id, "a token's id")
         return (yield from self._delete(_TOKEN + token_id))
 
     def identify(self, text: str) -> Operation[Identity | None]:

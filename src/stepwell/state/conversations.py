@@ -221,7 +221,7 @@ class ConversationOperations:
         """Load what a turn needs, and refuse now what could not be saved afterwards."""
         canonical(message, self._limits, what="the message")
         if user is not None:
-            check_key(user, "a user")
+            user = check_key(user, "a user")
         found = yield from self._rows(conversation_id, _ABOUT)
         about, revision = _about(found.get(_ABOUT)), _revision(found.get(_ABOUT))
         yield from self._slide(conversation_id, found.get(_ABOUT))

@@ -23,7 +23,7 @@ from stepwell.fault_points import fault
 from stepwell.model.commit import Commit, CommitKind, Creation, Deletion, Head, Loaded, LockGuard, Rest, Seen
 from stepwell.model.draft import Draft, Opening, Planned
 from stepwell.model.execution_state import ONLY, ExecutionState, State
-from stepwell.model.ids import NewId, check_id, check_key, new_commit_id
+from stepwell.model.ids import NewId, check_id, check_key, check_trace_id, new_commit_id
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create
 from stepwell.model.queue_item import ItemMark
@@ -172,15 +172,26 @@ class EndMessages(Protocol):
 
 
 class Executions(History):
-    """Creates executions and commits to them, from cached states."""
+    """Creates executions and commits to them, from cached states.
 
-    def __init__(self, store: Store, clock: Clock, limits: Limits, new_id: NewId, signing_key: bytes | None) -> None:
+    Args:
+        end_messages: what is enqueued in the commit that ends an execution.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        limits: Limits,
+        new_id: NewId,
+        signing_key: bytes | None,
+        end_messages: EndMessages | None = None,
+    ) -> None:
         super().__init__(store, limits, signing_key)
         self._clock, self._new_id = clock, new_id
         self._live = ExecutionCache()
         self.endings = Completions()
-        self.webhooks: EndMessages | None = None
-        """What is enqueued in the commit that ends an execution."""
+        self._end_messages = end_messages
 
     def create(
         self,
@@ -190,6 +201,7 @@ class Executions(History):
         workflow: str = MANUAL,
         version: int = 1,
         commit_id: str | None = None,
+        trace_id: str | None = None,
     ) -> Operation[Receipt]:
         """Create an execution whose state is driven by hand."""
         check_id(execution_id, "execution_id", self.limits.key_bytes)
@@ -203,7 +215,7 @@ class Executions(History):
             version,
             self._clock.now(),
             workflow,
-            trace_id=self._new_id(),
+            trace_id=self._new_id() if trace_id is None else check_trace_id(trace_id),
             is_hand_driven=is_named,
         )
         if not isinstance(context, Mapping):
@@ -331,9 +343,9 @@ class Executions(History):
                 mark=None if draft.status is terms.mark is None else mark_of(draft, terms.mark),
                 is_named=terms.commit_id is not None,
             )
-        if self.webhooks is not None and draft.status is not None and draft.status in FINAL:
+        if self._end_messages is not None and draft.status is not None and draft.status in FINAL:
             ended_ms = to_ms(header.committed_at)
-            ops = self.webhooks.messages(live.workspace_id, live.execution_id, commit.revision, draft.status, ended_ms)
+            ops = self._end_messages.messages(live.workspace_id, live.execution_id, commit.revision, draft.status, ended_ms)
             if ops:
                 commit = msgspec.structs.replace(commit, ops=(*commit.ops, *ops))
         return draft, commit, header

@@ -134,8 +134,8 @@ class WebhookOperations:
 
     def put(self, workspace: str, name: str, url: str, events: tuple[str, ...]) -> Operation[tuple[WebhookEndpoint, str | None]]:
         """Create or change an endpoint; return it, and its secret if it is new."""
-        check_key(name, "a webhook's name", 256, is_fixed=True)
-        check_key(workspace, "a workspace id")
+        name = check_key(name, "a webhook's name", 256, is_fixed=True)
+        workspace = check_key(workspace, "a workspace id")
         _check_url(url)
         unknown = [each for each in events if each not in EVENTS]
         if unknown or not events:
@@ -257,7 +257,7 @@ class WebhookOperations:
         return None if row is None else _read_endpoint(row.data or b"")
 
     def _known(self, workspace: str, name: str) -> Operation[_Endpoint]:
-        check_key(name, "a webhook's name", 256, is_fixed=True)
+        name = check_key(name, "a webhook's name", 256, is_fixed=True)
         found = yield from self._find(workspace, name)
         if found is None:
             raise NotFound(f"there is no webhook {name!r}")

@@ -216,7 +216,7 @@ class Activities:
             pass
         except LeaseLost as error:
             item: Item | None = await host.driver.run(reading(lambda: host.store.item(origin.item_id)))
-            waits = item is not None and (item.status == ItemStatus.PENDING or item.status in ACTIVE)
+            waits = item is not None and (item.status == ItemStatus.QUEUED or item.status in ACTIVE)
             if waits and item is not None and item.execution_id == origin.identity.execution_id:
                 raise _again(error) from error  # another dispatcher has claimed it, or will, and finds this workflow
             return None

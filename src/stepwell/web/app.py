@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from stepwell.app.awaited import AsyncStepwell
 from stepwell.errors import InvalidInput
-from stepwell.web.authentication import Identify
+from stepwell.web.authentication import Identify, ProxyIdentity
 from stepwell.web.settings import HttpLimits
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def stepwell_app(
     well: AsyncStepwell,
     *,
     identify: Identify | None = None,
+    proxy: ProxyIdentity | None = None,
     limits: HttpLimits | None = None,
     allowed_hosts: Iterable[str] = (),
     open_admin: bool = False,
@@ -33,6 +34,8 @@ def stepwell_app(
       another one, the host opens and closes the well.
     - ``identify``: the host application's own authentication: a function of the request, awaited if need be, that returns an
       ``Identity`` or None. Tokens and sessions of Stepwell are not looked at then. None: tokens and sessions.
+    - ``proxy``: a proxy in front that signs people in and names them in a header, a ``ProxyIdentity``. Tokens work beside it.
+      None: headers identify nobody.
     - ``limits``: what requests may use, an ``HttpLimits``.
     - ``allowed_hosts``: the names of this server; requests for other names are refused. Empty: any name.
     - ``open_admin``: True to answer ``/metrics`` and the details of ``/readyz`` to other machines, too.
@@ -50,4 +53,4 @@ def stepwell_app(
         from stepwell.web.application import application
     except ModuleNotFoundError as error:
         raise InvalidInput(f"the HTTP server needs {error.name}; install it with: pip install 'stepwell[server]'") from None
-    return application(well, identify, limits or HttpLimits(), allowed_hosts, is_admin_open=open_admin)
+    return application(well, identify, proxy, limits or HttpLimits(), allowed_hosts, is_admin_open=open_admin)

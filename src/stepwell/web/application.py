@@ -1,4 +1,4 @@
-"""The ASGI application of a well: the API, health, metrics and sessions put together."""
+"""The ASGI application of a well: the API, the dashboard, health, metrics and sessions put together."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from stepwell.app.awaited import AsyncStepwell
 from stepwell.errors import StepwellError
 from stepwell.web.api.table import TABLE
-from stepwell.web.authentication import Identify, is_loopback
+from stepwell.web.authentication import Identify, ProxyIdentity, is_loopback
+from stepwell.web.dashboard.application import Dashboard
 from stepwell.web.dispatch import RequestDispatcher, problem_response
 from stepwell.web.metrics import store_metrics
 from stepwell.web.middleware import Envelope
@@ -35,14 +36,16 @@ Page = Callable[[Request], Awaitable[Response]]
 def application(
     well: AsyncStepwell,
     identify: Identify | None,
+    proxy: ProxyIdentity | None,
     limits: HttpLimits,
     allowed_hosts: Iterable[str],
     *,
     is_admin_open: bool,
 ) -> ASGIApp:
     """Return the application; `stepwell_app` describes the parameters."""
-    server = Server(well, TABLE, identify, limits, is_admin_open=is_admin_open)
-    routes = [*_health_routes(server), *_session_routes(server), Mount("/api/v1", app=_ApiApp(server)), *_home(server)]
+    server = Server(well, TABLE, identify, limits, proxy=proxy, is_admin_open=is_admin_open)
+    routes = [*_health_routes(server), *_session_routes(server), Mount("/api/v1", app=_ApiApp(server))]
+    routes.append(Mount("/", app=Dashboard(server)))
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncGenerator[None]:
@@ -111,14 +114,3 @@ def _session_routes(server: Server) -> list[BaseRoute]:
         Route("/enter", pages.enter, methods=["GET"]),
         Route("/logout", pages.logout, methods=["POST"]),
     ]
-
-
-def _home(server: Server) -> list[BaseRoute]:
-    """Return what answers at the root: a signed-in person is led to the description of the API."""
-
-    async def home(request: Request) -> Response:
-        root = request.scope.get("root_path", "")
-        identity = await server.authenticator.identity_of(request)
-        return RedirectResponse(f"{root}/api/v1/whoami" if identity is not None else f"{root}/login", 303)
-
-    return [Route("/", home, methods=["GET"])]

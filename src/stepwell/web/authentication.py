@@ -1,4 +1,4 @@
-"""Authentication of callers: by access token, by a session of the dashboard, or by the host application.
+"""Authentication of callers: by access token, by a session of the dashboard, by a proxy, or by the host application.
 
 Everything is refused unless one of these says who calls. The workspace comes from the identity alone; only a caller for all of the
 store chooses one, with the query parameter ``workspace``.
@@ -7,15 +7,18 @@ store chooses one, with the query parameter ``workspace``.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import msgspec
+
 from stepwell.app.awaited import AsyncStepwell
 from stepwell.errors import InvalidInput
-from stepwell.model.access import Identity
+from stepwell.model.access import Identity, Role
 from stepwell.model.ids import check_key
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.web.problem import HttpProblem
@@ -24,11 +27,27 @@ from stepwell.web.request_body import form_of
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-__all__ = ["COOKIE", "CSRF_HEADER", "Authenticator", "Identify", "csrf_token", "is_loopback", "workspace_of"]
+__all__ = [
+    "COOKIE",
+    "CSRF_HEADER",
+    "PEER",
+    "Authenticator",
+    "Identify",
+    "ProxyIdentity",
+    "check_csrf",
+    "check_same_origin",
+    "csrf_token",
+    "is_loopback",
+    "workspace_of",
+]
 
 COOKIE = "stepwell_session"
 CSRF_HEADER = "x-csrf-token"
+PEER = "stepwell.peer"
+"""The key of the connection's own address in the ASGI scope, where the server replaces ``client`` by what a proxy forwards."""
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
+_LONGEST_NAME = 256
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
 
 Identify = Callable[["Request"], "Identity | Awaitable[Identity | None] | None"]
 """A function of the host application that returns a request's caller; None: the host names no callers."""
@@ -45,14 +64,52 @@ def is_loopback(request: Request) -> bool:
     return host in ("::1", "localhost") or host.startswith("127.")
 
 
+class ProxyIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Trust in a proxy that signs people in and names them in a header. A connection from any other address is not believed.
+
+    The proxy must remove these headers from what clients send.
+    """
+
+    user_header: str
+    """Such as ``X-Forwarded-User``: who signed in, for people and the audit."""
+    role: Role = Role.VIEWER
+    """The role of everybody whom the proxy lets through, unless ``role_header`` says another."""
+    role_header: str | None = None
+    """A header with ``viewer``, ``operator`` or ``admin``; another value is no identity."""
+    workspace: str | None = None
+    """The only workspace that they reach; None for all of the store."""
+    proxies: tuple[str, ...] = ("127.0.0.1", "::1")
+    """The addresses of the proxy."""
+
+    def __post_init__(self) -> None:
+        for header in (self.user_header, self.role_header or "x"):
+            if not _HEADER_NAME.fullmatch(header):
+                raise InvalidInput(f"{header!r} is no name of a header")
+        if not self.proxies:
+            raise InvalidInput("name the proxy's address: a header that anybody can send identifies nobody")
+
+    def identity_of(self, request: Request) -> Identity | None:
+        """Return whom the proxy names; None if it names nobody, or the request came from elsewhere."""
+        peer = request.scope.get(PEER) or ("" if request.client is None else request.client.host)
+        names = request.headers.getlist(self.user_header)
+        if peer not in self.proxies or len(names) != 1:  # two: one of them is the client's own
+            return None
+        name = names[0].strip()
+        role = str(self.role) if self.role_header is None else request.headers.get(self.role_header, "").strip()
+        if not name or not name.isprintable() or len(name) > _LONGEST_NAME or role not in frozenset(Role):
+            return None
+        return Identity(name=name, role=Role(role), workspace=self.workspace)
+
+
 class Authenticator:
     """Finds out who makes a request.
 
     - ``identify``: the host application's own authentication, which is then the only one; None: tokens and sessions.
+    - ``proxy``: the proxy whose word is taken for a caller without a token; None: no proxy's.
     """
 
-    def __init__(self, well: AsyncStepwell, identify: Identify | None) -> None:
-        self._well, self._identify = well, identify
+    def __init__(self, well: AsyncStepwell, identify: Identify | None, proxy: ProxyIdentity | None = None) -> None:
+        self._well, self._identify, self._proxy = well, identify, proxy
 
     async def identity_of(self, request: Request) -> Identity | None:
         """Return the caller of a request; None if it is unknown.
@@ -68,6 +125,9 @@ class Authenticator:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme:
             return await self._well.access.identify(token.strip()) if scheme.lower() == "bearer" else None
+        if self._proxy is not None and (named := self._proxy.identity_of(request)) is not None:
+            check_same_origin(request)
+            return named
         session = request.cookies.get(COOKIE)
         if not session:
             return None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from time import monotonic
 from typing import Any, cast
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 import msgspec
 from starlette.requests import Request
@@ -24,7 +24,7 @@ from stepwell.web.request_body import convert, read_json
 from stepwell.web.route import Call, Reply, Route, quoted_etag
 from stepwell.web.server import Server
 
-__all__ = ["API_VERSION", "RequestDispatcher", "problem_response"]
+__all__ = ["API_VERSION", "RequestDispatcher", "perform", "problem_response", "query_of", "request_id_of"]
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class RequestDispatcher:
         if route.is_admin_bind and not self._server.is_admin_open and not is_loopback(request):
             raise HttpProblem("no_such_route")
         identity = None if route.role is None else await self._server.authenticator.identity_of(request)
-        query = _query_of(request)
+        query = query_of(request)
         asked = query.pop("workspace", None)
         if identity is None:
             if route.role is not None:
@@ -109,7 +109,8 @@ class RequestDispatcher:
         if not is_write:
             return await self._run(call, route, headers)
         response = await self._once(call, route, headers)
-        await self._audit(call, route, response.status_code)
+        reason = request.headers.get("stepwell-reason")
+        await _audit(call, route, response.status_code, request.url.path, reason)
         return response
 
     async def _body(self, request: Request, route: Route) -> Any:
@@ -180,25 +181,70 @@ class RequestDispatcher:
             return Response(status_code=204 if status == 200 else status, headers=found)
         return Response(_json(call.request, result.body), status, found, "application/json")
 
-    async def _audit(self, call: Call, route: Route, status: int) -> None:
-        entry = AuditEntry(
-            entry_id="",
-            at=from_ms(0),  # the store sets both
-            actor=call.identity.name,
-            token_id=call.identity.token_id,
-            action=route.name,
-            resource=call.request.url.path,
-            status=status,
-            reason=call.request.headers.get("stepwell-reason"),
-            request_id=request_id_of(call.request),
-        )
-        try:
-            await call.well.requests.note(call.workspace, entry)
-        except StepwellError as error:
-            log.error("the audit lacks request %s (%s by %s): %s", entry.request_id, entry.action, entry.actor, error)
+
+async def perform(
+    server: Server,
+    request: Request,
+    identity: Identity,
+    workspace: str,
+    name: str,
+    path: Mapping[str, str],
+    *,
+    query: Mapping[str, str],
+    body: Any = None,
+    reason: str | None = None,
+) -> Reply:
+    """Return the reply of a route to a page of the dashboard, after the checks that a request of the API gets.
+
+    - ``identity``, ``workspace``: who looks, and at what; the dashboard has authenticated them.
+    - ``path``, ``query``, ``body``: the route's parameters.
+    - ``reason``: for the audit, if the route changes something.
+
+    Raise ``HttpProblem`` and errors of Stepwell as the API would return them.
+    """
+    route = server.table.named(name)
+    _check_allowed(identity, route)
+    call = Call(
+        server=server,
+        request=request,
+        identity=identity,
+        workspace=workspace,
+        path={key: value for key, value in path.items() if key in route.parameters},
+        query=convert(query, route.query, is_text=True, what="query"),
+        body=None if route.body is None else convert({} if body is None else body, route.body),
+    )
+    if route.method not in _WRITES:
+        return await route.handler(call)
+    resource = f"{call.base}{route.path.format(**{key: quote(value, safe='') for key, value in call.path.items()})}"
+    try:
+        reply: Reply = await route.handler(call)
+    except (HttpProblem, StepwellError) as error:
+        await _audit(call, route, problem_of(error, instance="", request_id="", root="")[0], resource, reason)
+        raise
+    await _audit(call, route, reply.status or route.status, resource, reason)
+    return reply
 
 
-def _query_of(request: Request) -> dict[str, str]:
+async def _audit(call: Call, route: Route, status: int, resource: str, reason: str | None) -> None:
+    entry = AuditEntry(
+        entry_id="",
+        at=from_ms(0),  # the store sets both
+        actor=call.identity.name,
+        token_id=call.identity.token_id,
+        action=route.name,
+        resource=resource,
+        status=status,
+        reason=reason,
+        request_id=request_id_of(call.request),
+    )
+    try:
+        await call.well.requests.note(call.workspace, entry)
+    except StepwellError as error:
+        log.error("the audit lacks request %s (%s by %s): %s", entry.request_id, entry.action, entry.actor, error)
+
+
+def query_of(request: Request) -> dict[str, str]:
+    """Return the parameters of a request's query. Raise ``HttpProblem`` (400) for one that is given twice."""
     text = request.scope.get("query_string", b"").decode("latin-1")
     try:
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=50, errors="strict")

@@ -49,7 +49,7 @@ def types_of(route: Route) -> list[Any]:
 
 
 @cache
-def document_of(table: RouteTable, root: str) -> dict[str, Any]:
+def document_of(table: RouteTable[Route], root: str) -> dict[str, Any]:
     """Return the document of a table of routes.
 
     - ``root``: the path under which the application is mounted.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -26,6 +26,28 @@ if TYPE_CHECKING:
 __all__ = ["Call", "NoQuery", "Page", "Reply", "Route", "RouteTable", "api_route", "quoted_etag"]
 
 T = TypeVar("T")
+
+
+class Addressed(Protocol):
+    """What a table finds by the method and path of a request."""
+
+    @property
+    def method(self) -> str:
+        """The HTTP method."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """The path, with parameters in braces."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """A name of its own in the table."""
+        ...
+
+
+R = TypeVar("R", bound=Addressed)
 
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,17 +164,18 @@ def api_route(where: str, handler: Handler, reply: Any = None, role: Role | None
     )
 
 
-class RouteTable:
+class RouteTable(Generic[R]):
     """Finds the route of a request by the still encoded path, so that an id may contain any character."""
 
-    def __init__(self, routes: Sequence[Route]) -> None:
+    def __init__(self, routes: Sequence[R]) -> None:
         self.routes = tuple(routes)
-        self._by_shape: dict[tuple[str | None, ...], dict[str, Route]] = {}
+        self._by_name = {route.name: route for route in self.routes}
+        self._by_shape: dict[tuple[str | None, ...], dict[str, R]] = {}
         for route in self.routes:
             shape = tuple(None if part.startswith("{") else part for part in route.path.strip("/").split("/"))
             self._by_shape.setdefault(shape, {})[route.method] = route
 
-    def find(self, method: str, raw_path: str) -> tuple[Route, dict[str, str]]:
+    def find(self, method: str, raw_path: str) -> tuple[R, dict[str, str]]:
         """Return the route of a request, and its path parameters.
 
         Raise ``HttpProblem`` with the statuses 404, 405 and 400.
@@ -168,15 +191,19 @@ class RouteTable:
         found = {part[1:-1]: _decoded(given) for part, given in zip(parts, segments, strict=True) if part.startswith("{")}
         return route, found
 
+    def named(self, name: str) -> R:
+        """Return the route with this name."""
+        return self._by_name[name]
+
     def allowed(self, raw_path: str) -> list[str]:
         """Return the methods that an address takes; empty if there is no such address."""
         methods = set(self._methods(raw_path.strip("/").split("/")))
         methods |= {"HEAD"} if "GET" in methods else set[str]()
         return sorted(methods | {"OPTIONS"}) if methods else []
 
-    def _methods(self, segments: list[str]) -> dict[str, Route]:
+    def _methods(self, segments: list[str]) -> dict[str, R]:
         # A fixed segment wins over a parameter: `/queue/items` is no item named "items".
-        best: tuple[int, dict[str, Route]] = (-1, {})
+        best: tuple[int, dict[str, R]] = (-1, {})
         for shape, methods in self._by_shape.items():
             if len(shape) == len(segments) and all(
                 part is None or part == given for part, given in zip(shape, segments, strict=True)

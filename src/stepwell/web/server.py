@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from stepwell.app.awaited import AsyncStepwell
-from stepwell.web.authentication import Authenticator, Identify
+from stepwell.web.authentication import Authenticator, Identify, ProxyIdentity
 from stepwell.web.cursor import CursorSigner
 from stepwell.web.events import EventHub
 from stepwell.web.metrics import ServerMetrics
 from stepwell.web.rate_limit import RateLimiter
-from stepwell.web.route import RouteTable
+from stepwell.web.route import Route, RouteTable
 from stepwell.web.settings import HttpLimits
 
 __all__ = ["Server"]
@@ -21,14 +21,22 @@ class Server:
     - ``table``: the routes of the API.
     - ``identify``: the host application's authentication, or None.
     - ``limits``: what requests may use.
+    - ``proxy``: the proxy whose header names callers, or None.
     - ``is_admin_open``: whether routes of the admin bind answer other machines, too.
     """
 
     def __init__(
-        self, well: AsyncStepwell, table: RouteTable, identify: Identify | None, limits: HttpLimits, *, is_admin_open: bool
+        self,
+        well: AsyncStepwell,
+        table: RouteTable[Route],
+        identify: Identify | None,
+        limits: HttpLimits,
+        *,
+        proxy: ProxyIdentity | None = None,
+        is_admin_open: bool,
     ) -> None:
         self.well, self.table, self.limits, self.is_admin_open = well, table, limits, is_admin_open
-        self.authenticator = Authenticator(well, identify)
+        self.authenticator = Authenticator(well, identify, proxy)
         self.rates = RateLimiter(limits)
         self.hub = EventHub(well, limits)
         self.metrics = ServerMetrics()

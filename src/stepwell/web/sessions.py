@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from html import escape
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from stepwell.clock import from_ms
+from stepwell.errors import StepwellError
 from stepwell.model.access import Identity
+from stepwell.model.scope import DEFAULT_WORKSPACE
+from stepwell.state.request_log import AuditEntry
 from stepwell.web.authentication import COOKIE, check_csrf, check_same_origin
-from stepwell.web.problem import HttpProblem
 from stepwell.web.request_body import form_of
 from stepwell.web.server import Server
 
 __all__ = ["SESSION_SECONDS", "SessionPages", "local_target"]
+
+log = logging.getLogger(__name__)
 
 SESSION_SECONDS = 12 * 3600
 
@@ -57,8 +63,11 @@ class SessionPages:
         """End the session."""
         secret = request.cookies.get(COOKIE, "")
         if secret:
+            identity = await self._server.well.access.session(secret)
             await check_csrf(request, secret)
             await self._server.well.access.close_session(secret)
+            if identity is not None:
+                await self._note(request, identity, "sign_out")
         response = RedirectResponse(f"{request.scope.get('root_path', '')}/login", 303)
         response.delete_cookie(COOKIE, path=request.scope.get("root_path", "") or "/")
         return response
@@ -76,7 +85,24 @@ class SessionPages:
             samesite="strict",
         )
         response.headers["cache-control"] = "no-store"
+        await self._note(request, identity, "sign_in")
         return response
+
+    async def _note(self, request: Request, identity: Identity, action: str) -> None:
+        entry = AuditEntry(
+            entry_id="",
+            at=from_ms(0),  # the store sets both
+            actor=identity.name,
+            token_id=identity.token_id,
+            action=action,
+            resource=request.url.path,
+            status=303,
+            request_id=str(request.scope.get("stepwell.request_id", "")),
+        )
+        try:
+            await self._server.well.requests.note(identity.workspace or DEFAULT_WORKSPACE, entry)
+        except StepwellError as error:
+            log.error("the audit lacks request %s (%s by %s): %s", entry.request_id, action, identity.name, error)
 
     def _form(self, request: Request, message: str, status: int) -> Response:
         root, target = request.scope.get("root_path", ""), request.query_params.get("next", "/")
@@ -88,8 +114,3 @@ class SessionPages:
             "<button>Sign in</button></form></main></html>"
         )
         return HTMLResponse(page, status, {"cache-control": "no-store"})
-
-
-def refused(error: HttpProblem) -> Response:
-    """Return the page for a request that was refused."""
-    return HTMLResponse(f"<!doctype html><title>Refused</title><p>{escape(error.detail)}</p>", error.kind.status)

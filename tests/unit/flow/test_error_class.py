@@ -58,6 +58,8 @@ CASES = [
     (ProcessDied(), "execution", True),
     (ValueError("x"), "execution", True),
     (StepFailed("s", "X", "x", "s", "network"), "network", True),
+    (StepFailed("s", "X", "x", "s", "http_client", is_retryable=True), "http_client", True),
+    (StepFailed("s", "X", "x", "s", "http_client", is_retryable=False), "http_client", False),
     (StepFailed("s", "X", "x", "s"), "execution", True),
 ]
 

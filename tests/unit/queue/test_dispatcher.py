@@ -87,7 +87,7 @@ def test_items_claimed_after_a_stop_are_given_back() -> None:
     bureau = Bureau(5 * BATCH, 4 * BATCH, stop_in_the_second_batch)
     asyncio.run(bureau.dispatcher.run())
     assert bureau.limits == [BATCH, BATCH]
-    assert bureau.count() == {"CLAIMED": len(started), "PENDING": 5 * BATCH - len(started)}
+    assert bureau.count() == {"CLAIMED": len(started), "QUEUED": 5 * BATCH - len(started)}
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_start_that_no_store_or_engine_answers_uses_up_no_attempt(error: Excepti
     bureau = Bureau(1, 1, fail)
     asyncio.run(bureau.dispatcher.run())
     item = stored(bureau.store, "i0")
-    assert (item.status, item.attempts) == ("PENDING", attempts)
+    assert (item.status, item.attempts) == ("QUEUED", attempts)
 
 
 def dispatch_after(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> None:

@@ -35,7 +35,7 @@ def test_an_item_whose_second_drive_has_no_answer_is_driven_once(well: Stepwell,
     effect = operation.throw(CommitUnknown())
     answer = finished(well, operation, effect)
     assert (answer.item_id, answer.execution_id) == (item.item_id, unit.execution_id)
-    assert (item.state().status, item.state().execution_id) == (ItemStatus.PENDING, unit.execution_id)
+    assert (item.state().status, item.state().execution_id) == (ItemStatus.QUEUED, unit.execution_id)
 
 
 def test_to_cancel_an_item_that_ends_just_then_is_no_error(well: Stepwell):

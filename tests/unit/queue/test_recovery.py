@@ -21,7 +21,7 @@ NOTHING: Any = None
 
 def recovered(answers: list[list[Any]], **fields: Any) -> tuple[list[str], int]:
     """What a recovery gives whose units are answered so, and how many of the answers it did not ask for."""
-    operation = QueueOperations(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING).recover(**fields)
+    operation = QueueOperations(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING).recover(**fields)
     left, effect = list(answers), next(operation)
     while True:
         assert effect == Write(RecoverItems())

@@ -24,7 +24,7 @@ def item(**fields: Any) -> Item:
         execution_id="e",
         input=b"1",
         queue="mail",
-        status=ItemStatus.PENDING,
+        status=ItemStatus.QUEUED,
         priority=0,
         enqueued_ms=NOW,
         run_at_ms=NOW,

@@ -65,7 +65,7 @@ class AsyncConversations:
         return await self._driver.run(self._do.get_as(conversation_id, kind))
 
     async def set(
-        self, conversation_id: Id, state: Mapping[str, Value], *, user: str | None = None, lock: HeldLock | None = None
+        self, conversation_id: Id, state: Mapping[str, Value], *, user: Id | None = None, lock: HeldLock | None = None
     ) -> None:
         """Save the state of a conversation, and start its TTL anew.
 
@@ -75,7 +75,7 @@ class AsyncConversations:
           raised.
         """
         conversation_id = id_text(conversation_id)
-        return await self._driver.run(self._do.set(conversation_id, state, user, lock))
+        return await self._driver.run(self._do.set(conversation_id, state, id_text(user), lock))
 
     async def delete(self, conversation_id: Id) -> bool:
         """Delete a conversation with its history; return whether there was one."""
@@ -87,9 +87,9 @@ class AsyncConversations:
         conversation_id = id_text(conversation_id)
         return await self._driver.run(self._do.history(conversation_id, limit))
 
-    async def of_user(self, user: str) -> list[ConversationSummary]:
+    async def of_user(self, user: Id) -> list[ConversationSummary]:
         """Return a user's conversations, the most recently used first."""
-        return await self._driver.run(self._do.of_user(user))
+        return await self._driver.run(self._do.of_user(id_text(user)))
 
     def lock(self, conversation_id: Id, *, seconds: Span = DEFAULT_LOCK_SECONDS, timeout: Span | None = 0) -> AsyncLock:
         """Return the lock of a conversation. ``turn`` acquires it by itself.
@@ -109,7 +109,7 @@ class AsyncConversations:
         run: AsyncTurnFunction,
         message: Value = None,
         *,
-        user: str | None = None,
+        user: Id | None = None,
         seconds: Span = DEFAULT_LOCK_SECONDS,
         timeout: Span | None = None,
     ) -> TurnResult:
@@ -137,7 +137,7 @@ class AsyncConversations:
         check_runnable(run)
         lock = self.lock(conversation_id, seconds=seconds, timeout=timeout)
         with self._do.only_turn(conversation_id):
-            return await self._take_turn(lock, conversation_id, run, message, user)
+            return await self._take_turn(lock, conversation_id, run, message, id_text(user))
 
     async def _take_turn(
         self, lock: AsyncLock, conversation_id: str, run: AsyncTurnFunction, message: Value, user: str | None

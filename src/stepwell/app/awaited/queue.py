@@ -317,6 +317,7 @@ class AsyncSchedules:
         queue: str = DEFAULT_QUEUE,
         priority: int = 0,
         max_attempts: int = 3,
+        engine: str | None = None,
         governance: Governance | None = None,
     ) -> ScheduleSummary:
         """Create or replace a schedule, and return it.
@@ -326,6 +327,7 @@ class AsyncSchedules:
         - ``name``: the schedule's name.
         - ``workflow``, ``value``, ``workspace``, ``queue``, ``priority``, ``max_attempts``, ``governance``: as for
           ``enqueue``.
+        - ``engine``: ``"temporal"`` for runs on Temporal; by default as ``choose_engine`` says at each tick.
         - ``cron``: five or six fields, or ``@hourly``, ``@daily``, ``@weekly``, ``@monthly``, ``@yearly``.
         - ``zone``: the time zone of ``cron``, such as ``Europe/Berlin``; UTC by default.
         - ``every``: an interval of at least 100 ms.
@@ -346,6 +348,7 @@ class AsyncSchedules:
             queue=queue,
             priority=priority,
             max_attempts=max_attempts,
+            engine=engine,
             governance=governance,
         )
         return ScheduleSummary.of(await self._driver.run(self._do.put(name, request, cron, zone, every, at, catch_up)))

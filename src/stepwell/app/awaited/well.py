@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from stepwell.model.receipt_chain import Verification
     from stepwell.pipeline.operations import AsyncDriver
     from stepwell.pipeline.write_statistics import WriteStatistics
+    from stepwell.queue.engine_choices import EngineChoice
     from stepwell.queue.requests import QueueRequest
     from stepwell.runtime.definitions import Startable
     from stepwell.state.history import ExecutionSummary
@@ -251,7 +252,7 @@ class AsyncStepwell:
         - ``kept``: the idempotency key of an HTTP request and the reply to keep under it: both land in the commit that creates
           the execution. ``Conflict`` is raised, and nothing is started, if the key is in use.
         - ``engine``: ``"temporal"`` for an execution that Temporal runs, once a ``stepwell worker --engine temporal`` takes it
-          on; by default a worker of Stepwell's runs it.
+          on; ``"local"`` for one that a worker of Stepwell's runs. By default as ``choose_engine`` says.
 
         Raise ``InvalidInput`` for an input that does not fit, ``NotFound`` for an unknown workflow name or workspace,
         ``LimitExceeded`` if the workspace is paused or has no free slot (``enqueue`` waits for one), ``NotActive`` for a
@@ -263,12 +264,11 @@ class AsyncStepwell:
             run = await well.start(checkout, {"order": 7}, execution_id="order-7")
             receipt = await run.result(timeout="5m")
         """
-        from stepwell.model.external_engines import check_engine
         from stepwell.runtime.start import input_of
 
         workspace, execution_id = id_text(workspace), id_text(execution_id)
-        engine = check_engine(engine)
         found = await self._driver.run(self._parts.definitions.startable(workflow))
+        chosen = await self._driver.run(self._parts.queue.engines.of(engine, found.name, workspace))
         run = self._run_of(new_id() if execution_id is None else execution_id, found)
         given, starting = input_of(found, value, trigger), self._parts.starting
         ops = () if kept is None else (self._parts.requests.keeping(*kept),)
@@ -283,13 +283,38 @@ class AsyncStepwell:
                     governance=governance,
                     worker=worker,
                     ops=ops,
-                    engine=engine,
+                    engine=chosen,
                     trigger=trigger,
                 )
             )
         except (AlreadyExists, LimitExceeded, NotFound) as error:  # a run that has the id may be what fills the workspace
             await self._driver.run(starting.check_same(found, given, run.execution_id, workspace, error, trigger))
         return run
+
+    async def choose_engine(
+        self, engine: str | None, *, workspace: Id | None = None, queue: str | None = None, workflow: str | None = None
+    ) -> EngineChoice:
+        """Choose the engine of all later starts for one workspace, queue or workflow, and return the choice.
+
+        - ``engine``: ``"temporal"``, ``"local"`` for Stepwell's own workers, or None to remove the choice.
+        - ``workspace``, ``queue``, ``workflow``: what it is chosen for; give one of them.
+
+        A start that names an engine gets that one. Otherwise the choice for its workflow holds, then that for its queue, then
+        that for its workspace. It holds in this process at once, and in others within a second. Executions that exist, and
+        queue items that wait, stay with the engine that they have.
+
+        Raise ``InvalidInput`` for an unknown engine, and unless one thing is named.
+
+        Example:
+
+            await well.choose_engine("temporal", workspace="acme")
+        """
+        engines = self._parts.queue.engines
+        return await self._driver.run(engines.choose(engine, id_text(workspace), queue, workflow))
+
+    async def engines(self) -> list[EngineChoice]:
+        """Return the engines that were chosen with ``choose_engine``, sorted by kind and name."""
+        return await self._driver.run(self._parts.queue.engines.all())
 
     def run(self, execution_id: Id) -> AsyncRun:
         """Return the handle of an existing execution. Nothing is looked up: its calls raise ``NotFound`` if there is none."""
@@ -308,7 +333,7 @@ class AsyncStepwell:
         queue: str = DEFAULT_QUEUE,
         priority: int = 0,
         key: Id | None = None,
-        singleton: bool | str | None = None,
+        singleton: bool | Id | None = None,
         debounce: Span | None = None,
         delay: Span | None = None,
         run_at: datetime | None = None,
@@ -329,7 +354,8 @@ class AsyncStepwell:
         - ``delay`` or ``run_at``: start no earlier than this span from now, or this aware datetime.
         - ``execution_id``: the id of the execution; the same id again returns the same item.
         - ``max_attempts``: how many times the item may be tried to start, 1 to 1,000.
-        - ``engine``: ``"temporal"`` for an execution that Temporal runs; by default a worker of Stepwell's runs it.
+        - ``engine``: ``"temporal"`` for an execution that Temporal runs, ``"local"`` for one that a worker of Stepwell's runs.
+          By default as ``choose_engine`` says.
         - ``governance``: the budgets and permissions of the execution; the workflow's own by default.
 
         Raise ``NotFound`` for an unknown workspace or workflow, ``NotActive``, ``InvalidInput``, ``Conflict`` if the ``key``
@@ -460,6 +486,7 @@ class AsyncStepwell:
         workflow: str = MANUAL,
         version: int = 1,
         commit_id: Id | None = None,
+        trace_id: str | None = None,
     ) -> Receipt:
         """Create an execution whose state you change by transactions, and return the receipt of its first commit.
 
@@ -468,12 +495,14 @@ class AsyncStepwell:
         - ``context``: its first context, a dict of values.
         - ``workflow``, ``version``: the name and version to record for it.
         - ``commit_id``: an id of your own for the commit, which makes a retry safe.
+        - ``trace_id``: the trace that it belongs to, 32 hexadecimal digits as in a ``traceparent`` header; a new one by default.
 
         Raise ``AlreadyExists`` if the id was ever used.
         """
         execution_id, workspace, commit_id = id_text(execution_id), id_text(workspace), id_text(commit_id)
+        context = {} if context is None else context
         return await self._driver.run(
-            self._parts.executions.create(execution_id, workspace, {} if context is None else context, workflow, version, commit_id)
+            self._parts.executions.create(execution_id, workspace, context, workflow, version, commit_id, trace_id)
         )
 
     async def load(self, execution_id: Id, at: int | None = None) -> ExecutionState:

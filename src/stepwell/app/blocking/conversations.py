@@ -65,9 +65,7 @@ class Conversations:
         conversation_id = id_text(conversation_id)
         return self._driver.run(self._do.get_as(conversation_id, kind))
 
-    def set(
-        self, conversation_id: Id, state: Mapping[str, Value], *, user: str | None = None, lock: HeldLock | None = None
-    ) -> None:
+    def set(self, conversation_id: Id, state: Mapping[str, Value], *, user: Id | None = None, lock: HeldLock | None = None) -> None:
         """Save the state of a conversation, and start its TTL anew.
 
         - ``state``: the new state, a dict of values.
@@ -76,7 +74,7 @@ class Conversations:
           raised.
         """
         conversation_id = id_text(conversation_id)
-        return self._driver.run(self._do.set(conversation_id, state, user, lock))
+        return self._driver.run(self._do.set(conversation_id, state, id_text(user), lock))
 
     def delete(self, conversation_id: Id) -> bool:
         """Delete a conversation with its history; return whether there was one."""
@@ -88,9 +86,9 @@ class Conversations:
         conversation_id = id_text(conversation_id)
         return self._driver.run(self._do.history(conversation_id, limit))
 
-    def of_user(self, user: str) -> list[ConversationSummary]:
+    def of_user(self, user: Id) -> list[ConversationSummary]:
         """Return a user's conversations, the most recently used first."""
-        return self._driver.run(self._do.of_user(user))
+        return self._driver.run(self._do.of_user(id_text(user)))
 
     def lock(self, conversation_id: Id, *, seconds: Span = DEFAULT_LOCK_SECONDS, timeout: Span | None = 0) -> Lock:
         """Return the lock of a conversation. ``turn`` acquires it by itself.
@@ -110,7 +108,7 @@ class Conversations:
         run: TurnFunction,
         message: Value = None,
         *,
-        user: str | None = None,
+        user: Id | None = None,
         seconds: Span = DEFAULT_LOCK_SECONDS,
         timeout: Span | None = None,
     ) -> TurnResult:
@@ -138,7 +136,7 @@ class Conversations:
         check_runnable(run)
         lock = self.lock(conversation_id, seconds=seconds, timeout=timeout)
         with self._do.only_turn(conversation_id):
-            return self._take_turn(lock, conversation_id, run, message, user)
+            return self._take_turn(lock, conversation_id, run, message, id_text(user))
 
     def _take_turn(self, lock: Lock, conversation_id: str, run: TurnFunction, message: Value, user: str | None) -> TurnResult:
         with lock as held:

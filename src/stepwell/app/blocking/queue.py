@@ -318,6 +318,7 @@ class Schedules:
         queue: str = DEFAULT_QUEUE,
         priority: int = 0,
         max_attempts: int = 3,
+        engine: str | None = None,
         governance: Governance | None = None,
     ) -> ScheduleSummary:
         """Create or replace a schedule, and return it.
@@ -327,6 +328,7 @@ class Schedules:
         - ``name``: the schedule's name.
         - ``workflow``, ``value``, ``workspace``, ``queue``, ``priority``, ``max_attempts``, ``governance``: as for
           ``enqueue``.
+        - ``engine``: ``"temporal"`` for runs on Temporal; by default as ``choose_engine`` says at each tick.
         - ``cron``: five or six fields, or ``@hourly``, ``@daily``, ``@weekly``, ``@monthly``, ``@yearly``.
         - ``zone``: the time zone of ``cron``, such as ``Europe/Berlin``; UTC by default.
         - ``every``: an interval of at least 100 ms.
@@ -347,6 +349,7 @@ class Schedules:
             queue=queue,
             priority=priority,
             max_attempts=max_attempts,
+            engine=engine,
             governance=governance,
         )
         return ScheduleSummary.of(self._driver.run(self._do.put(name, request, cron, zone, every, at, catch_up)))

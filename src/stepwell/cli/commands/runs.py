@@ -82,7 +82,7 @@ def run(target: str, value: Any, execution_id: str | None, workspace: str, timeo
 @ID
 @WORKSPACE
 @ENGINE
-def start(target: str, value: Any, execution_id: str | None, workspace: str, engine: str) -> None:
+def start(target: str, value: Any, execution_id: str | None, workspace: str, engine: str | None) -> None:
     """Start a run for a worker, and print its id.
 
     FILE and NAME are those of `stepwell run`. This process runs nothing: `stepwell worker` does, on any machine.

@@ -228,7 +228,9 @@ class Calls:
             failure = recode({"error": told, "attempts": number})
             record = self._record.put(key, position, StepStatus.FAILED, failure, made.took_ms, step.name, made.ended_at)
             await self._writer.commit([*self._record.token_drop(key), record, *made.spending])
-            raise StepFailed(step.name, told["kind"], told["message"], key, told["class"]) from error
+            raise StepFailed(
+                step.name, told["kind"], told["message"], key, told["class"], is_retryable=told["is_retryable"]
+            ) from error
         log.info("step %r of execution %r failed (attempt %d): %s", key, self._identity.execution_id, number, error)
         due = self._services.clock.now_ms() + round(policy.delay(number, random.random()) * 1000)  # noqa: S311
         token: dict[str, Value] = {"position": position, "attempt": number, "error": told, "took_ms": made.took_ms}

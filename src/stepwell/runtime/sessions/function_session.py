@@ -367,7 +367,12 @@ class FunctionSession(Session):
             here.reset(at)
             branch.reset(on)
             caller.reset(inside)
-        return self._workflow.encode(result, self._services.limits)
+        try:
+            return self._workflow.encode(result, self._services.limits)
+        except InvalidInput:
+            if (forgotten := self._unawaited.fault(self._family.tasks)) is not None:  # the result is, or holds, that call
+                raise forgotten from None
+            raise
 
     # Called by the workflow's code.
 

@@ -22,7 +22,7 @@ def step_output(step: StepOutput, name: str, key: str) -> bytes:
         if error.get("code") == GovernanceViolated.code:
             # Records of earlier releases have the code in the message.
             raise GovernanceViolated(error["message"].removesuffix(f" [{GovernanceViolated.code}]"), key=key)
-        raise StepFailed(name, error["kind"], error["message"], key, error.get("class", ""))
+        raise StepFailed(name, error["kind"], error["message"], key, error.get("class", ""), is_retryable=error.get("is_retryable"))
     return recode(step.output)
 
 

@@ -86,7 +86,7 @@ def lanes_of(items: Iterable[Item], now_ms: int) -> list[Lane]:
 
 
 def _lane(workspace_id: str, queue: str, items: list[Item], now_ms: int) -> Lane:
-    pending = [item for item in items if item.status is ItemStatus.PENDING]
+    pending = [item for item in items if item.status is ItemStatus.QUEUED]
     ready = [ready_since(item) for item in pending if item.run_at_ms <= now_ms]
     started = sorted((item.claimed_ms, ready_since(item)) for item in items if item.claimed_ms is not None)
     return Lane(
@@ -176,7 +176,7 @@ class MemoryItems:
         return self._found(self._singles.get((workspace_id, singleton)))
 
     def bouncing(self, workspace_id: str, debounce: str) -> Item | None:
-        """Return the newest PENDING item with a debounce name."""
+        """Return the newest QUEUED item with a debounce name."""
         return self._found(max(self._bouncing.get((workspace_id, debounce), ()), default=None))
 
     def of_execution(self, execution_id: str) -> Item | None:
@@ -197,7 +197,7 @@ class MemoryItems:
         self._by_id[item.item_id] = self._by_number[number] = item
         if item.key is not None:
             self._keys[workspace, item.key] = number
-        if item.status is ItemStatus.PENDING:
+        if item.status is ItemStatus.QUEUED:
             insort(self._delayed, (item.run_at_ms, number))
             self._pending.setdefault(workspace, set()).add(number)
             if item.debounce is not None:
@@ -215,7 +215,7 @@ class MemoryItems:
         del self._by_id[item.item_id], self._by_number[number]
         if item.key is not None:
             del self._keys[workspace, item.key]
-        if item.status is ItemStatus.PENDING:
+        if item.status is ItemStatus.QUEUED:
             self._forget_waiting(item)
             self._pending[workspace].discard(number)
             if item.debounce is not None:

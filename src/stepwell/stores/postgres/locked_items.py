@@ -71,7 +71,7 @@ class ItemFootprint:
 
     def _mark(self, mark: ItemMark) -> None:
         self._marked.add(mark.item_id)
-        if mark.status == ItemStatus.PENDING:
+        if mark.status == ItemStatus.QUEUED:
             self._redriven.add(mark.item_id)
 
     def advisory_locks(self) -> Iterator[StatementCall]:
@@ -206,9 +206,9 @@ class LockedItems:
         return self._last(lambda item: (item.workspace_id, item.singleton) == (workspace_id, singleton) and not has_ended(item))
 
     def bouncing(self, workspace_id: str, debounce: str) -> Item | None:
-        """Return the newest PENDING item with a debounce name."""
+        """Return the newest QUEUED item with a debounce name."""
         return self._last(
-            lambda item: (item.workspace_id, item.debounce) == (workspace_id, debounce) and item.status is ItemStatus.PENDING
+            lambda item: (item.workspace_id, item.debounce) == (workspace_id, debounce) and item.status is ItemStatus.QUEUED
         )
 
     def enter(self, new: NewItem) -> Item:
@@ -230,7 +230,7 @@ class LockedItems:
         if (before.workflow_id, before.version, before.input) != (after.workflow_id, after.version, after.input):
             self._requested.add(before.item_id)
         if before.workspace_id in self._rooms:
-            self._rooms[before.workspace_id] += (before.status is ItemStatus.PENDING) - (after.status is ItemStatus.PENDING)
+            self._rooms[before.workspace_id] += (before.status is ItemStatus.QUEUED) - (after.status is ItemStatus.QUEUED)
         if before.workspace_id in self._slots:
             self._slots[before.workspace_id] += (before.status in ACTIVE) - (after.status in ACTIVE)
         if after.status is not ItemStatus.DISPATCHED:
@@ -316,7 +316,7 @@ class LockedItems:
 
 def is_ready(item: Item, now_ms: int) -> bool:
     """Return whether claims can take an item."""
-    return item.status is ItemStatus.PENDING and item.run_at_ms <= now_ms
+    return item.status is ItemStatus.QUEUED and item.run_at_ms <= now_ms
 
 
 def new_row(item: Item, now_ms: int) -> Row:

@@ -58,7 +58,7 @@ WITH given AS (
     CROSS JOIN LATERAL (
         SELECT number, execution_id, status FROM {schema}.items WHERE item_id = r.item_id FOR NO KEY UPDATE
     ) AS i
-    WHERE i.execution_id = r.execution_id AND i.status IN ('PENDING', 'CLAIMED', 'DISPATCHED') AND i.status <> r.item_status
+    WHERE i.execution_id = r.execution_id AND i.status IN ('QUEUED', 'CLAIMED', 'DISPATCHED') AND i.status <> r.item_status
 ), clock AS MATERIALIZED (  -- read after all rows are locked
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $18::bigint AS now_ms FROM (SELECT count(*) FROM held) AS after
 ), landed AS (

@@ -123,7 +123,7 @@ FROM {schema}.items WHERE item_id IN (
     JOIN {schema}.items AS i ON i.workspace_id = g.workspace_id AND i.singleton = g.singleton AND i.finished_ms IS NULL
     UNION
     SELECT b.item_id FROM unnest($1::text[], $4::text[]) AS g (workspace_id, debounce) CROSS JOIN LATERAL (
-        SELECT item_id FROM {schema}.items WHERE workspace_id = g.workspace_id AND debounce = g.debounce AND status = 'PENDING'
+        SELECT item_id FROM {schema}.items WHERE workspace_id = g.workspace_id AND debounce = g.debounce AND status = 'QUEUED'
         ORDER BY number DESC LIMIT 1) AS b
     UNION
     SELECT r.item_id FROM unnest($5::text[]) AS g (item_id) JOIN {schema}.items AS i ON i.item_id = g.item_id
@@ -139,10 +139,10 @@ ORDER BY item_id FOR NO KEY UPDATE;
 -- of items that may leave in this transaction. args: the workspaces, how many may leave, clock offset
 SELECT w.workspace_id, w.queue_depth, CASE WHEN w.queue_depth IS NOT NULL THEN
     (SELECT count(*) FROM (SELECT 1 FROM {schema}.items AS i
-                           WHERE i.workspace_id = w.workspace_id AND i.status = 'PENDING' AND i.is_ready
+                           WHERE i.workspace_id = w.workspace_id AND i.status = 'QUEUED' AND i.is_ready
                            LIMIT w.queue_depth + $2::bigint) AS ready)
   + (SELECT count(*) FROM (SELECT 1 FROM {schema}.items AS i
-                           WHERE i.workspace_id = w.workspace_id AND i.status = 'PENDING' AND NOT i.is_ready
+                           WHERE i.workspace_id = w.workspace_id AND i.status = 'QUEUED' AND NOT i.is_ready
                            LIMIT w.queue_depth + $2::bigint) AS delayed)
   END
 FROM (SELECT w.workspace_id, {schema}.limit_of(w.overrides, 'queue_depth', t.queue_depth, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $3::bigint)::bigint AS queue_depth
@@ -198,7 +198,7 @@ WITH RECURSIVE clock AS MATERIALIZED (
     ORDER BY lease_until_ms, number LIMIT $1::bigint FOR NO KEY UPDATE SKIP LOCKED
 ), returned AS (
     UPDATE {schema}.items AS i
-    SET status = CASE WHEN i.attempts >= i.max_attempts THEN 'FAILED' ELSE 'PENDING' END, error = $2::text, lease_until_ms = NULL,
+    SET status = CASE WHEN i.attempts >= i.max_attempts THEN 'FAILED' ELSE 'QUEUED' END, error = $2::text, lease_until_ms = NULL,
         run_at_ms = CASE WHEN i.attempts >= i.max_attempts THEN i.run_at_ms ELSE now_ms END,
         holder = CASE WHEN i.attempts >= i.max_attempts THEN i.holder END,
         claimed_ms = CASE WHEN i.attempts >= i.max_attempts THEN i.claimed_ms END,
@@ -305,11 +305,11 @@ FROM {schema}.tiers ORDER BY name;
 
 -- name: next_ready
 -- When the next delayed item becomes ready: the first entry of an index.
-SELECT run_at_ms FROM {schema}.items WHERE status = 'PENDING' AND NOT is_ready ORDER BY run_at_ms LIMIT 1;
+SELECT run_at_ms FROM {schema}.items WHERE status = 'QUEUED' AND NOT is_ready ORDER BY run_at_ms LIMIT 1;
 
 -- name: has_ready
 -- A row if any item is ready: the first entry of an index.
-SELECT 1 FROM {schema}.items WHERE status = 'PENDING' AND is_ready ORDER BY workspace_id, queue, workflow_id, priority DESC, number LIMIT 1;
+SELECT 1 FROM {schema}.items WHERE status = 'QUEUED' AND is_ready ORDER BY workspace_id, queue, workflow_id, priority DESC, number LIMIT 1;
 
 -- name: workspaces
 SELECT workspace_id, tier, is_paused, created_ms, overrides::text FROM {schema}.workspaces ORDER BY workspace_id;
@@ -366,12 +366,12 @@ WITH RECURSIVE clock AS MATERIALIZED (
         ORDER BY i.workspace_id, i.queue LIMIT 1) AS n
 ), counted AS (
     SELECT i.workspace_id, i.queue,
-           count(*) FILTER (WHERE i.status = 'PENDING' AND i.run_at_ms <= now_ms) AS ready,
-           count(*) FILTER (WHERE i.status = 'PENDING' AND i.run_at_ms > now_ms) AS delayed,
+           count(*) FILTER (WHERE i.status = 'QUEUED' AND i.run_at_ms <= now_ms) AS ready,
+           count(*) FILTER (WHERE i.status = 'QUEUED' AND i.run_at_ms > now_ms) AS delayed,
            count(*) FILTER (WHERE i.status = 'CLAIMED') AS claimed, count(*) FILTER (WHERE i.status = 'DISPATCHED') AS dispatched,
-           min(greatest(i.run_at_ms, i.enqueued_ms)) FILTER (WHERE i.status = 'PENDING' AND i.run_at_ms <= now_ms) AS oldest
+           min(greatest(i.run_at_ms, i.enqueued_ms)) FILTER (WHERE i.status = 'QUEUED' AND i.run_at_ms <= now_ms) AS oldest
     FROM {schema}.items AS i CROSS JOIN clock
-    WHERE i.status IN ('PENDING', 'CLAIMED', 'DISPATCHED') AND ($1::text IS NULL OR i.workspace_id = $1::text)
+    WHERE i.status IN ('QUEUED', 'CLAIMED', 'DISPATCHED') AND ($1::text IS NULL OR i.workspace_id = $1::text)
     GROUP BY i.workspace_id, i.queue
 ), named AS (
     SELECT workspace_id, queue FROM counted UNION SELECT workspace_id, queue FROM lanes

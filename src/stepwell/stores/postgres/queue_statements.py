@@ -138,7 +138,7 @@ def enqueued(units: Sequence[Enqueue], rows: Sequence[Row]) -> list[Outcome]:
 def _answers(items: Sequence[NewItem], rows: Sequence[Row]) -> list[Enqueued | StepwellError]:
     """Return the answer to each request. No rows mean that every item is new."""
     if not rows:
-        return [Enqueued(new.item_id, new.execution_id, "PENDING", True) for new in items]
+        return [Enqueued(new.item_id, new.execution_id, "QUEUED", True) for new in items]
     return [_answer(new, row) for new, row in zip(items, sorted(rows), strict=True)]
 
 

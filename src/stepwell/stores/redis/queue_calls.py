@@ -68,7 +68,7 @@ def queue_written(unit: Any, rest: Sequence[Any]) -> Written:
 
 def _added(items: Sequence[NewItem], rest: Sequence[Any]) -> list[Enqueued | StepwellError]:
     """Return an answer for each request; the script reports only those that are not simply new items."""
-    answers: list[Enqueued | StepwellError] = [Enqueued(new.item_id, new.execution_id, "PENDING", True) for new in items]
+    answers: list[Enqueued | StepwellError] = [Enqueued(new.item_id, new.execution_id, "QUEUED", True) for new in items]
     for which, word, *said in rest:
         index = int(which) - 1
         answers[index] = _there(said) if word == b"there" else _refused(items[index], word, said)

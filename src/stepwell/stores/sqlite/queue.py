@@ -189,7 +189,7 @@ class QueueWriting:
     def write_mark(self, item: Item) -> None:
         """Write an item that a mark has changed."""
         self.forget()
-        if item.status is ItemStatus.PENDING:
+        if item.status is ItemStatus.QUEUED:
             return self._move(item, item)
         self._db.run(SQL["mark_item"], item.number, item.status.value, item.dispatched_ms, item.finished_ms, item.error)
         fault("queue.item_moved")
@@ -248,7 +248,7 @@ class QueueWriting:
         return self._found("single_item", workspace_id, singleton)
 
     def bouncing(self, workspace_id: str, debounce: str) -> Item | None:
-        """Return the newest PENDING item with a debounce name."""
+        """Return the newest QUEUED item with a debounce name."""
         return self._found("bouncing_item", workspace_id, debounce)
 
     def enter(self, new: NewItem) -> Item:
@@ -301,7 +301,7 @@ class QueueWriting:
         for workspace_id, count in Counter(new.workspace_id for new in items).items():
             self._use_room(workspace_id, count)
         if added == len(items):
-            return [Enqueued(new.item_id, new.execution_id, "PENDING", True) for new in items]
+            return [Enqueued(new.item_id, new.execution_id, "QUEUED", True) for new in items]
         self.forget()
         return list(self._sorted_out(items, newest if len(items) > 1 else None))
 

@@ -4,7 +4,7 @@
 -- Adds an item unless its id is there.
 INSERT INTO items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms,
                    key, body_digest, singleton, debounce, max_attempts, is_ready)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'PENDING', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?10 <= ?9)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'QUEUED', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?10 <= ?9)
 ON CONFLICT (item_id) DO NOTHING;
 
 -- name: add_started_item
@@ -29,7 +29,7 @@ SELECT item_id FROM items WHERE workspace_id = ?1 AND key = ?2;
 SELECT item_id FROM items WHERE workspace_id = ?1 AND singleton = ?2 AND singleton IS NOT NULL AND finished_ms IS NULL;
 
 -- name: bouncing_item
-SELECT item_id FROM items WHERE workspace_id = ?1 AND debounce = ?2 AND debounce IS NOT NULL AND status = 'PENDING'
+SELECT item_id FROM items WHERE workspace_id = ?1 AND debounce = ?2 AND debounce IS NOT NULL AND status = 'QUEUED'
 ORDER BY number DESC LIMIT 1;
 
 -- name: item_of_execution
@@ -39,7 +39,7 @@ SELECT item_id FROM items WHERE execution_id = ?1 AND status = 'DISPATCHED';
 -- Writes everything of an item that may change.
 UPDATE items SET workflow_id = ?2, version = ?3, execution_id = ?4, input = ?5, status = ?6, run_at_ms = ?7, attempts = ?8, holder = ?9,
                  lease_until_ms = ?10, claimed_ms = ?11, dispatched_ms = ?12, finished_ms = ?13, error = ?14,
-                 is_ready = ?6 = 'PENDING' AND ?7 <= ?15, debounce = ?16
+                 is_ready = ?6 = 'QUEUED' AND ?7 <= ?15, debounce = ?16
 WHERE number = ?1;
 
 -- name: mark_item
@@ -65,14 +65,14 @@ FROM (SELECT iif(workspaces.overrides ->> '$.concurrency.until_ms' > ?2, workspa
 -- name: count_pending
 -- How many items of a workspace wait, counted no further than asked.
 SELECT (SELECT count(*) FROM (SELECT 1 FROM items INDEXED BY items_ready
-                              WHERE workspace_id = ?1 AND status = 'PENDING' AND is_ready = 1 LIMIT ?2))
+                              WHERE workspace_id = ?1 AND status = 'QUEUED' AND is_ready = 1 LIMIT ?2))
      + (SELECT count(*) FROM (SELECT 1 FROM items INDEXED BY items_delayed_by_workspace
-                              WHERE workspace_id = ?1 AND status = 'PENDING' AND is_ready = 0 LIMIT ?2));
+                              WHERE workspace_id = ?1 AND status = 'QUEUED' AND is_ready = 0 LIMIT ?2));
 
 -- name: promote
 -- Shows claims the items whose time has come, the earliest first.
 UPDATE items SET is_ready = 1 WHERE number IN (
-    SELECT number FROM items WHERE status = 'PENDING' AND is_ready = 0 AND run_at_ms <= ?1 ORDER BY run_at_ms LIMIT ?2);
+    SELECT number FROM items WHERE status = 'QUEUED' AND is_ready = 0 AND run_at_ms <= ?1 ORDER BY run_at_ms LIMIT ?2);
 
 -- name: outlook
 -- All that a claim has to know, in one row; args: now, the queues and the workflows that are asked for, or NULL for any, and how many
@@ -82,20 +82,20 @@ UPDATE items SET is_ready = 1 WHERE number IN (
 WITH RECURSIVE lanes (workspace_id, queue, workflow_id, priority, number) AS (
     SELECT * FROM (
         SELECT workspace_id, queue, workflow_id, priority, number FROM items
-        WHERE status = 'PENDING' AND is_ready = 1
+        WHERE status = 'QUEUED' AND is_ready = 1
         ORDER BY workspace_id, queue, workflow_id, priority DESC, number LIMIT 1)
     UNION ALL
     SELECT items.workspace_id, items.queue, items.workflow_id, items.priority, items.number
     FROM lanes JOIN items ON items.number = coalesce(  -- three questions, since SQLite walks through a comparison of rows
         (SELECT number FROM items
-         WHERE status = 'PENDING' AND is_ready = 1
+         WHERE status = 'QUEUED' AND is_ready = 1
            AND workspace_id = lanes.workspace_id AND queue = lanes.queue AND workflow_id > lanes.workflow_id
          ORDER BY workflow_id, priority DESC, number LIMIT 1),
         (SELECT number FROM items
-         WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = lanes.workspace_id AND queue > lanes.queue
+         WHERE status = 'QUEUED' AND is_ready = 1 AND workspace_id = lanes.workspace_id AND queue > lanes.queue
          ORDER BY queue, workflow_id, priority DESC, number LIMIT 1),
         (SELECT number FROM items
-         WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id > lanes.workspace_id
+         WHERE status = 'QUEUED' AND is_ready = 1 AND workspace_id > lanes.workspace_id
          ORDER BY workspace_id, queue, workflow_id, priority DESC, number LIMIT 1))
 ),
 wanted AS MATERIALIZED (
@@ -124,13 +124,13 @@ chunk (size) AS MATERIALIZED (
     FROM wanted
 )
 SELECT
-    EXISTS (SELECT 1 FROM items WHERE status = 'PENDING' AND is_ready = 0 AND run_at_ms <= ?1),
+    EXISTS (SELECT 1 FROM items WHERE status = 'QUEUED' AND is_ready = 0 AND run_at_ms <= ?1),
     (SELECT turn FROM turns),
     (SELECT size FROM chunk),
     (SELECT json_group_array(json_array(workspace_id, queue, workflow_id, json((
          SELECT json_group_array(json_array(-priority, number) ORDER BY priority DESC, number) FROM (
              SELECT priority, number FROM items
-             WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = wanted.workspace_id AND queue = wanted.queue
+             WHERE status = 'QUEUED' AND is_ready = 1 AND workspace_id = wanted.workspace_id AND queue = wanted.queue
                AND workflow_id = wanted.workflow_id
              ORDER BY priority DESC, number LIMIT (SELECT size FROM chunk))))))
      FROM wanted),
@@ -151,7 +151,7 @@ SELECT
 SELECT json_group_array(json_array(lane.key, -priority, number) ORDER BY lane.key, priority DESC, number)
 FROM jsonb_each(?1) AS lane CROSS JOIN items ON number IN (
     SELECT number FROM items
-    WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = lane.value ->> 0 AND queue = lane.value ->> 1
+    WHERE status = 'QUEUED' AND is_ready = 1 AND workspace_id = lane.value ->> 0 AND queue = lane.value ->> 1
       AND workflow_id = lane.value ->> 2
     ORDER BY priority DESC, number LIMIT ?2);
 
@@ -159,7 +159,7 @@ FROM jsonb_each(?1) AS lane CROSS JOIN items ON number IN (
 -- The items of a lane behind one, in one row.
 SELECT json_group_array(json_array(-priority, number) ORDER BY priority DESC, number) FROM (
     SELECT priority, number FROM items
-    WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = ?1 AND queue = ?2 AND workflow_id = ?3 AND priority <= -?4
+    WHERE status = 'QUEUED' AND is_ready = 1 AND workspace_id = ?1 AND queue = ?2 AND workflow_id = ?3 AND priority <= -?4
       AND (priority < -?4 OR number > ?5)
     ORDER BY priority DESC, number LIMIT ?6);
 
@@ -264,11 +264,11 @@ SELECT name, is_paused, concurrency, rate_per_second FROM queues ORDER BY name;
 
 -- name: next_ready
 -- When the next delayed item becomes ready: the first entry of an index.
-SELECT run_at_ms FROM items WHERE status = 'PENDING' AND is_ready = 0 ORDER BY run_at_ms LIMIT 1;
+SELECT run_at_ms FROM items WHERE status = 'QUEUED' AND is_ready = 0 ORDER BY run_at_ms LIMIT 1;
 
 -- name: has_ready
 -- A row if there is anything for claims to find: the first entry of an index.
-SELECT 1 FROM items INDEXED BY items_ready WHERE status = 'PENDING' AND is_ready = 1 LIMIT 1;
+SELECT 1 FROM items INDEXED BY items_ready WHERE status = 'QUEUED' AND is_ready = 1 LIMIT 1;
 
 -- name: find_items
 -- A page of items, newest first; a filter that is NULL is no filter. args: queue, status, workflow, number of the one before, how many
@@ -302,9 +302,9 @@ ORDER BY number DESC LIMIT ?5;
 -- name: waiting_lanes
 SELECT workspace_id, queue, count(*) FILTER (WHERE run_at_ms <= ?2), count(*) FILTER (WHERE run_at_ms > ?2),
        min(max(run_at_ms, enqueued_ms)) FILTER (WHERE run_at_ms <= ?2)
-FROM (SELECT workspace_id, queue, run_at_ms, enqueued_ms FROM items WHERE status = 'PENDING' AND is_ready = 1
+FROM (SELECT workspace_id, queue, run_at_ms, enqueued_ms FROM items WHERE status = 'QUEUED' AND is_ready = 1
       UNION ALL
-      SELECT workspace_id, queue, run_at_ms, enqueued_ms FROM items WHERE status = 'PENDING' AND is_ready = 0)
+      SELECT workspace_id, queue, run_at_ms, enqueued_ms FROM items WHERE status = 'QUEUED' AND is_ready = 0)
 WHERE ?1 IS NULL OR workspace_id = ?1 GROUP BY workspace_id, queue;
 
 -- name: active_lanes

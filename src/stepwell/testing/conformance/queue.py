@@ -109,7 +109,7 @@ def test_item_is_stored_as_it_was_asked_for(store: Store) -> None:
         "i", "acme", queue="mail", priority=-5, key="k", singleton="s", debounce="d", max_attempts=7, input=b'{"\xc3\xa9":0}'
     )
     earliest = store.now_ms()
-    assert added(store, new) == [Enqueued("i", "of-i", "PENDING", True)]
+    assert added(store, new) == [Enqueued("i", "of-i", "QUEUED", True)]
     item = stored(store, "i")
     assert earliest <= item.enqueued_ms <= store.now_ms()
     assert item == Item(
@@ -121,7 +121,7 @@ def test_item_is_stored_as_it_was_asked_for(store: Store) -> None:
         execution_id="of-i",
         input=b'{"\xc3\xa9":0}',
         queue="mail",
-        status=ItemStatus.PENDING,
+        status=ItemStatus.QUEUED,
         priority=-5,
         enqueued_ms=item.enqueued_ms,
         run_at_ms=item.enqueued_ms,
@@ -162,11 +162,11 @@ def test_same_item_again_is_the_item_that_is_there(store: Store) -> None:
     plain, keyed = new_item("plain"), new_item("keyed", key="k")
     add(store, plain, keyed)
     assert added(store, plain, keyed, new_item("third")) == [
-        Enqueued("plain", "of-plain", "PENDING", False),
-        Enqueued("keyed", "of-keyed", "PENDING", False),
-        Enqueued("third", "of-third", "PENDING", True),
+        Enqueued("plain", "of-plain", "QUEUED", False),
+        Enqueued("keyed", "of-keyed", "QUEUED", False),
+        Enqueued("third", "of-third", "QUEUED", True),
     ]
-    assert added(store, plain) == [Enqueued("plain", "of-plain", "PENDING", False)]
+    assert added(store, plain) == [Enqueued("plain", "of-plain", "QUEUED", False)]
     refused(added(store, replace(plain, body_digest="d2"))[0], Conflict)
     assert list(statuses(store)) == ["plain", "keyed", "third"]
 
@@ -183,11 +183,11 @@ def test_same_item_twice_in_one_unit_is_one(store: Store) -> None:
     assert [answer.is_new for answer in added(store, *(new_item("twice") for _ in range(2)))] == [True, False]
 
 
-@pytest.mark.parametrize("fate", ["PENDING", "CLAIMED", "COMPLETED", "FAILED", "CANCELLED"])
+@pytest.mark.parametrize("fate", ["QUEUED", "CLAIMED", "COMPLETED", "FAILED", "CANCELLED"])
 def test_key_stands_for_its_item_whatever_became_of_it(store: Store, fate: str) -> None:
     """T39: one item, and another body is a conflict."""
     add(store, new_item("a", key="k"))
-    if fate != "PENDING":
+    if fate != "QUEUED":
         [claimed] = claim_items(store)
         if fate != "CLAIMED":
             end(store, claimed, status=fate)
@@ -213,7 +213,7 @@ def test_key_is_free_again_when_its_item_is_gone(store: Store, clock: FakeClock)
 
 def test_singleton_stands_for_its_item_until_that_has_ended(store: Store) -> None:
     add(store, new_item("a", singleton="s"))
-    assert added(store, new_item("b", singleton="s", body_digest="d2")) == [Enqueued("a", "of-a", "PENDING", False)]
+    assert added(store, new_item("b", singleton="s", body_digest="d2")) == [Enqueued("a", "of-a", "QUEUED", False)]
     [claimed] = claim_items(store)
     assert added(store, new_item("b", singleton="s")) == [Enqueued("a", "of-a", "CLAIMED", False)]
     landed(write(store, ItemMark("a", "DISPATCHED", claimed.fence)))
@@ -228,7 +228,7 @@ def test_debounced_item_gets_the_latest_input_and_time(store: Store, clock: Fake
     add(store, new_item("a", debounce="d", delay_ms=HOUR * 1000, input=b"1"))
     clock.advance(0.5 * HOUR)
     later = new_item("b", debounce="d", delay_ms=HOUR * 1000, input=b"2", workflow_id="refunds", version=4)
-    assert added(store, later) == [Enqueued("a", "of-a", "PENDING", False)]
+    assert added(store, later) == [Enqueued("a", "of-a", "QUEUED", False)]
     clock.advance(0.8 * HOUR)
     assert claim_items(store) == []
     clock.advance(0.3 * HOUR)
@@ -286,7 +286,7 @@ def test_items_are_found_by_what_they_are_and_page_by_page(store: Store) -> None
         {"queue": "bulk"},
         {"workflow_id": "W"},
         {"status": "CLAIMED"},
-        {"workspace_id": "acme", "queue": "mail", "workflow_id": "w", "status": "PENDING"},
+        {"workspace_id": "acme", "queue": "mail", "workflow_id": "w", "status": "QUEUED"},
         {"workspace_id": "ac%"},
     )
     for fields in filters:

@@ -119,10 +119,10 @@ def test_late_end_of_an_old_execution_does_not_end_an_item_that_was_driven_again
     landed(write(store, ItemMark("a", "FAILED")))
     answers(write(store, Redrive("a", "again")))
     old.land(mark=ItemMark("a", "COMPLETED"))
-    assert statuses(store) == {"a": "PENDING"}
+    assert statuses(store) == {"a": "QUEUED"}
     refused(write(store, old.commit(mark=ItemMark("a", "COMPLETED", claimed.fence))), LeaseLost)
     landed(write(store, Deletion("of-a")))
-    assert statuses(store) == {"a": "PENDING"}
+    assert statuses(store) == {"a": "QUEUED"}
 
 
 def test_last_commit_of_an_execution_leaves_its_item_as_it_ended_before(store: Store) -> None:
@@ -226,7 +226,7 @@ def test_item_waits_on_when_an_execution_is_deleted_that_only_has_its_id(store: 
     add(store, "a")
     SampleExecution(store, "of-a").create()
     landed(write(store, Deletion("of-a")))
-    assert statuses(store) == {"a": "PENDING"}
+    assert statuses(store) == {"a": "QUEUED"}
     assert ids_of(claim_items(store)) == ["a"]
     SampleExecution(store, "of-b").create()
     claimed_item(store, "b")

@@ -97,7 +97,7 @@ def test_mark_without_a_fence_moves_whatever_has_not_ended(store: Store) -> None
     assert claim_items(store) == []
 
 
-@pytest.mark.parametrize(("wanted", "fence"), [("CLAIMED", None), ("completed", None), ("", None), ("PENDING", 1)])
+@pytest.mark.parametrize(("wanted", "fence"), [("CLAIMED", None), ("completed", None), ("", None), ("QUEUED", 1)])
 def test_item_cannot_be_marked_as_claimed_nor_as_waiting_by_who_has_claimed_it(wanted: str, fence: int | None) -> None:
     with pytest.raises(InvalidInput):
         ItemMark("a", wanted, fence)
@@ -114,7 +114,7 @@ def test_item_returned_with_an_error_has_used_an_attempt(store: Store, clock: Fa
         assert claimed.attempts == attempt
         item = give_back(store, claimed, f"error {attempt}", delay_ms=HOUR * 1000)
         assert (item.status, item.attempts, item.error, item.holder, item.claimed_ms) == (
-            "PENDING",
+            "QUEUED",
             attempt,
             f"error {attempt}",
             None,
@@ -221,7 +221,7 @@ def test_dead_item_is_driven_again_from_the_start(store: Store, clock: FakeClock
     clock.advance(HOUR)
     [item] = answers(write(store, Redrive("a", "again")))
     assert item == stored(store, "a")
-    assert (item.status, item.attempts, item.execution_id, item.error, item.finished_ms) == ("PENDING", 0, "again", None, None)
+    assert (item.status, item.attempts, item.execution_id, item.error, item.finished_ms) == ("QUEUED", 0, "again", None, None)
     [second] = claim_items(store)
     assert (second.execution_id, second.attempts) == ("again", 1)
     assert second.fence > claimed.fence
@@ -254,7 +254,7 @@ def test_singleton_is_free_for_the_units_after_the_one_that_ends_it(store: Store
     end(store, claimed_item(store, "m", singleton="s"), status="FAILED")
     ending = claimed_item(store, name, singleton="s")
     outcomes = store.write([ItemMark(name, "COMPLETED", ending.fence), Redrive("m", "again"), CancelItem("m")])
-    assert [item.status for outcome in outcomes[1:] for item in answers(outcome)] == ["PENDING", "CANCELLED"]
+    assert [item.status for outcome in outcomes[1:] for item in answers(outcome)] == ["QUEUED", "CANCELLED"]
     last = claimed_item(store, f"{name}-2", singleton="s")
     outcomes = store.write([ItemMark(last.item_id, "COMPLETED", last.fence), Enqueue((new_item(singleton="s"),))])
     assert [answer.is_new for answer in answers(outcomes[1])] == [True]
@@ -265,8 +265,8 @@ def test_dead_singleton_is_driven_again_in_the_group_that_ends_the_other(store: 
     end(store, claimed_item(store, "m", singleton="s"), status="FAILED")
     other = claimed_item(store, name, singleton="s")
     outcomes = store.write([ItemMark(name, "COMPLETED", other.fence), Redrive("m", "again")])
-    assert [item.status for item in answers(outcomes[1])] == ["PENDING"]
-    assert statuses(store) == {"m": "PENDING", name: "COMPLETED"}
+    assert [item.status for item in answers(outcomes[1])] == ["QUEUED"]
+    assert statuses(store) == {"m": "QUEUED", name: "COMPLETED"}
 
 
 # Waking.
@@ -309,7 +309,7 @@ def test_item_of_a_dead_claimer_is_recovered_when_its_claim_ends(store: Store, c
     clock.advance(0.3 * HOUR)
     assert recover(store) == ["a"]
     item = stored(store, "a")
-    assert (item.status, item.attempts, item.holder, item.lease_until_ms) == ("PENDING", 1, None, None)
+    assert (item.status, item.attempts, item.holder, item.lease_until_ms) == ("QUEUED", 1, None, None)
     assert item.error
     [second] = claim_items(store)
     assert (second.attempts, second.fence > claimed[0].fence) == (2, True)
@@ -372,4 +372,4 @@ def test_recovery_says_how_many_old_items_it_dropped(store: Store, clock: FakeCl
     claimed_item(store, "late", workspace="short")
     clock.advance(2 * HOUR)
     assert [answers(write(store, RecoverItems(2))) for _ in range(4)] == [["late", 2], [2], [1], [0]]
-    assert statuses(store) == {"late": "PENDING"}
+    assert statuses(store) == {"late": "QUEUED"}

@@ -112,7 +112,7 @@ def test_full_workspace_still_answers_for_what_is_there(store: Store) -> None:
     asked = new_item("a", "acme", key="k", debounce="d")
     add(store, asked)
     for again in (asked, new_item("b", "acme", key="k"), new_item("c", "acme", debounce="d")):
-        assert added(store, again) == [Enqueued("a", "of-a", "PENDING", False)]
+        assert added(store, again) == [Enqueued("a", "of-a", "QUEUED", False)]
 
 
 LIMITED = pytest.mark.parametrize("whose", ["workspace", "queue", "workspace and queue"])

@@ -166,7 +166,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     def cancel(self, pick: int) -> None:
         item = self._item(pick)
-        if item.status in ("PENDING", "CLAIMED"):
+        if item.status in ("QUEUED", "CLAIMED"):
             item.status = "CANCELLED"
         [after] = answers(self._write(CancelItem(item.item_id)))
         assert after.status == item.status
@@ -176,13 +176,13 @@ class QueueMachine(RuleBasedStateMachine):
     def drive_again(self, pick: int, is_same: bool) -> None:
         """As a new execution, or as the same one."""
         item = self._item(pick)
-        outcome = self._write(ItemMark(item.item_id, "PENDING") if is_same else Redrive(item.item_id, fresh_id("again")))
+        outcome = self._write(ItemMark(item.item_id, "QUEUED") if is_same else Redrive(item.item_id, fresh_id("again")))
         rivals = [each for each in self.plain.items if each.singleton == item.singleton and each.workspace == item.workspace]
         is_taken = item.singleton is not None and any(not each.has_ended for each in rivals)
         if item.status not in ("FAILED", "CANCELLED") or is_taken:
             refused(outcome, Conflict)
         else:
-            item.status, item.attempts, item.run_at_ms = "PENDING", 0, self.clock.now_ms()
+            item.status, item.attempts, item.run_at_ms = "QUEUED", 0, self.clock.now_ms()
 
     @rule(hours=st.sampled_from([0.5, 2, 4]))
     def wait_and_recover(self, hours: float) -> None:
@@ -224,7 +224,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert rows == {item.item_id: (item.status, item.attempts, item.fence) for item in plain}
             lanes = store.lanes(name)
             assert sum(lane.claimed + lane.dispatched for lane in lanes) == self.plain.used(name)
-            assert sum(lane.ready + lane.delayed for lane in lanes) == sum(item.status == "PENDING" for item in plain)
+            assert sum(lane.ready + lane.delayed for lane in lanes) == sum(item.status == "QUEUED" for item in plain)
 
 
 EFFORT = settings(

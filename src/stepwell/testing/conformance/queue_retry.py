@@ -33,7 +33,7 @@ from stepwell.testing.conformance.samples import (
     write,
 )
 
-AGAIN = ItemMark("a", "PENDING")
+AGAIN = ItemMark("a", "QUEUED")
 
 
 def failed_run(store: Store, name: str = "a", **fields: Any) -> SampleExecution:
@@ -50,7 +50,7 @@ def failed_run(store: Store, name: str = "a", **fields: Any) -> SampleExecution:
 
 def again(run: SampleExecution, item_id: str = "a", **fields: Any) -> Commit:
     """The commit that reopens an execution and sends its item back."""
-    return run.commit(status("PENDING"), rest=Rest(), mark=ItemMark(item_id, "PENDING"), **fields)
+    return run.commit(status("PENDING"), rest=Rest(), mark=ItemMark(item_id, "QUEUED"), **fields)
 
 
 def test_item_waits_again_with_the_commit_that_reopens_its_execution(store: Store, clock: FakeClock) -> None:
@@ -59,7 +59,7 @@ def test_item_waits_again_with_the_commit_that_reopens_its_execution(store: Stor
     earliest = store.now_ms()
     landed(write(store, again(run)))
     item = stored(store, "a")
-    assert (item.status, item.execution_id, item.attempts, item.error) == ("PENDING", "of-a", 0, None)
+    assert (item.status, item.execution_id, item.attempts, item.error) == ("QUEUED", "of-a", 0, None)
     assert (item.holder, item.claimed_ms, item.dispatched_ms, item.finished_ms, item.lease_until_ms) == (None,) * 5
     assert earliest <= item.run_at_ms <= store.now_ms()
     head = store.head("of-a")
@@ -104,7 +104,7 @@ def test_execution_that_ends_while_its_item_waits_ends_that_too(store: Store) ->
     """Alone, and in a group that a store may write at once."""
     runs = [failed_run(store, name) for name in "abc"]
     for run, name in zip(runs, "abc", strict=True):
-        run.land(status("PENDING"), rest=Rest(), mark=ItemMark(name, "PENDING"))
+        run.land(status("PENDING"), rest=Rest(), mark=ItemMark(name, "QUEUED"))
     ends = [
         run.commit(status("CANCELLED"), rest=Rest(is_final=True), mark=ItemMark(name, "CANCELLED"), is_named=False)
         for run, name in zip(runs, "abc", strict=True)
@@ -172,7 +172,7 @@ def test_item_that_was_cancelled_while_it_waited_can_wait_again(store: Store) ->
     run.land(status("PENDING"), rest=Rest(), mark=AGAIN)
     write(store, CancelItem("a"))
     run.land(rest=Rest(), mark=AGAIN)
-    assert statuses(store) == {"a": "PENDING"}
+    assert statuses(store) == {"a": "QUEUED"}
     assert ids_of(claim_items(store)) == ["a"]
 
 
@@ -185,7 +185,7 @@ def test_item_does_not_wait_again_beside_another_of_its_singleton_name(store: St
     run.land(status("PENDING"), rest=Rest(), mark=AGAIN)
     [answer] = answers(write(store, Enqueue((new_item("c", singleton="s"),))))
     assert (answer.item_id, answer.is_new) == ("a", False)
-    assert statuses(store) == {"a": "PENDING", "b": "COMPLETED"}
+    assert statuses(store) == {"a": "QUEUED", "b": "COMPLETED"}
 
 
 def test_item_that_waits_again_keeps_its_input_despite_its_debounce_key(store: Store) -> None:
@@ -203,7 +203,7 @@ def test_item_does_not_wait_again_beside_one_that_comes_with_its_commit(store: S
     unwritten(store, run, refused(write(store, again(run, items=(new_item("b", singleton="s"),))), Conflict), "'s'")
     assert statuses(store) == {"a": "FAILED"}
     landed(write(store, again(run, items=(new_item("b"),))))
-    assert statuses(store) == {"a": "PENDING", "b": "PENDING"}
+    assert statuses(store) == {"a": "QUEUED", "b": "QUEUED"}
 
 
 def test_refused_commit_leaves_its_item_ended(store: Store) -> None:

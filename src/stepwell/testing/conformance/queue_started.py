@@ -108,7 +108,7 @@ def test_started_item_that_failed_can_wait_for_another_turn(store: Store) -> Non
     landed(write(store, _starting(store, "a")))
     landed(write(store, ItemMark("a", ItemStatus.FAILED, None, "broke")))
     landed(write(store, _starting(store, "b")))
-    landed(write(store, ItemMark("a", ItemStatus.PENDING)))
+    landed(write(store, ItemMark("a", ItemStatus.QUEUED)))
     assert claim_items(store) == []
     landed(_end(store, "b"))
     assert [item.item_id for item in claim_items(store)] == ["a"]

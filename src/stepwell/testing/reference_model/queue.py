@@ -33,7 +33,7 @@ class PlainItem:
     key: str | None
     singleton: str | None
     max_attempts: int
-    status: str = "PENDING"
+    status: str = "QUEUED"
     attempts: int = 0
     fence: int = 0
     until_ms: int = 0
@@ -80,7 +80,7 @@ class PlainQueue:
     def is_full(self, workspace: str) -> bool:
         """Whether no more may wait."""
         depth = self.workspaces[workspace].depth
-        return depth is not None and depth <= sum(item.status == "PENDING" and item.workspace == workspace for item in self.items)
+        return depth is not None and depth <= sum(item.status == "QUEUED" and item.workspace == workspace for item in self.items)
 
     def enqueue(self, new: PlainItem) -> tuple[str, bool] | None:
         """The id of the item that a request comes to, and whether it is new; None if it is refused."""
@@ -130,7 +130,7 @@ class PlainQueue:
         workspace = self.workspaces[item.workspace]
         is_full = workspace.concurrency is not None and self.used(item.workspace) >= workspace.concurrency
         is_queue_full = item.queue in self.caps and self.used_in(item.queue) >= self.caps[item.queue]
-        is_waiting = item.status == "PENDING" and item.run_at_ms <= now_ms
+        is_waiting = item.status == "QUEUED" and item.run_at_ms <= now_ms
         is_shut = workspace.is_paused or item.queue in self.paused
         return is_waiting and not (is_shut or is_full or is_queue_full or self._is_too_soon(item, now_ms))
 
@@ -144,7 +144,7 @@ class PlainQueue:
 
     def give_back(self, item: PlainItem, now_ms: int) -> None:
         """An item was not started: as if it had not been claimed."""
-        item.status, item.run_at_ms, item.attempts = "PENDING", now_ms, item.attempts - 1
+        item.status, item.run_at_ms, item.attempts = "QUEUED", now_ms, item.attempts - 1
         del self.starts[item.item_id, item.fence]
 
     def give_up(self, item: PlainItem, now_ms: int) -> None:
@@ -152,4 +152,4 @@ class PlainQueue:
         if item.attempts >= item.max_attempts:
             item.status = "FAILED"
         else:
-            item.status, item.run_at_ms = "PENDING", now_ms
+            item.status, item.run_at_ms = "QUEUED", now_ms

@@ -207,8 +207,8 @@ class QueueUnits:
         own = [item.item_id for item in self._all_items() if item.execution_id == name or (not name and item.status in ACTIVE)]
         item_id = self.pick(*own, *own, *own, self.pick(*self.items[-4:]))
         item = self.right.item(item_id)
-        status = self.pick("DISPATCHED", "COMPLETED", "FAILED", "CANCELLED", "PENDING")
-        if status == "PENDING":
+        status = self.pick("DISPATCHED", "COMPLETED", "FAILED", "CANCELLED", "QUEUED")
+        if status == "QUEUED":
             return ItemMark(item_id, status)
         fence = self.pick(None, *(() if item is None else (item.fence, item.fence, item.fence - 1)))
         return ItemMark(item_id, status, fence, self.pick(None, "broken"))

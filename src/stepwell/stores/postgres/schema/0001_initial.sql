@@ -172,14 +172,14 @@ CREATE TABLE {schema}.items (
     dispatched_ms  bigint,
     finished_ms    bigint,
     error          text COLLATE "C",
-    is_ready       boolean NOT NULL              -- a PENDING item whose run_at_ms has passed; claims update it
+    is_ready       boolean NOT NULL              -- a QUEUED item whose run_at_ms has passed; claims update it
 );
 
 -- Partial indexes, so that each holds only the rows that one query of a claim looks for, from its first entry on. Listing one
 -- workspace, or the dead letters, has an index of its own, so that its time does not depend on the number of other items.
-CREATE INDEX items_ready ON {schema}.items (workspace_id, queue, workflow_id, priority DESC, number) WHERE status = 'PENDING' AND is_ready;
-CREATE INDEX items_delayed ON {schema}.items (run_at_ms) WHERE status = 'PENDING' AND NOT is_ready;
-CREATE INDEX items_delayed_by_workspace ON {schema}.items (workspace_id) WHERE status = 'PENDING' AND NOT is_ready;
+CREATE INDEX items_ready ON {schema}.items (workspace_id, queue, workflow_id, priority DESC, number) WHERE status = 'QUEUED' AND is_ready;
+CREATE INDEX items_delayed ON {schema}.items (run_at_ms) WHERE status = 'QUEUED' AND NOT is_ready;
+CREATE INDEX items_delayed_by_workspace ON {schema}.items (workspace_id) WHERE status = 'QUEUED' AND NOT is_ready;
 CREATE INDEX items_active ON {schema}.items (workspace_id) WHERE status IN ('CLAIMED', 'DISPATCHED');
 CREATE INDEX items_active_in_queue ON {schema}.items (queue) WHERE status IN ('CLAIMED', 'DISPATCHED');
 CREATE INDEX items_leased ON {schema}.items (lease_until_ms, number) WHERE status = 'CLAIMED';
@@ -190,7 +190,7 @@ CREATE INDEX items_dead ON {schema}.items (number) WHERE status IN ('FAILED', 'C
 CREATE INDEX items_by_execution ON {schema}.items (execution_id) WHERE status = 'DISPATCHED';
 CREATE UNIQUE INDEX items_by_key ON {schema}.items (workspace_id, key) WHERE key IS NOT NULL;
 CREATE UNIQUE INDEX items_by_singleton ON {schema}.items (workspace_id, singleton) WHERE singleton IS NOT NULL AND finished_ms IS NULL;
-CREATE INDEX items_by_debounce ON {schema}.items (workspace_id, debounce, number) WHERE debounce IS NOT NULL AND status = 'PENDING';
+CREATE INDEX items_by_debounce ON {schema}.items (workspace_id, debounce, number) WHERE debounce IS NOT NULL AND status = 'QUEUED';
 
 -- Adds items by the rules of stepwell.model.queue_lifecycle. If a request has a key, singleton or debounce name, or its workspace has a
 -- queue depth, the function holds an advisory lock per workspace, so that one transaction at a time decides about that workspace's
@@ -220,7 +220,7 @@ BEGIN
     ) THEN
         INSERT INTO {schema}.items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority,
                                     enqueued_ms, run_at_ms, body_digest, max_attempts, is_ready)
-        SELECT g.item_id, g.workspace_id, g.workflow_id, g.version, g.execution_id, g.input, g.queue, 'PENDING', g.priority, now_ms,
+        SELECT g.item_id, g.workspace_id, g.workflow_id, g.version, g.execution_id, g.input, g.queue, 'QUEUED', g.priority, now_ms,
                coalesce(g.run_at, now_ms + g.delay), g.digest, g.most, coalesce(g.run_at, now_ms + g.delay) <= now_ms
         FROM unnest(item_ids, workspace_ids, workflow_ids, versions, execution_ids, inputs, names, priorities, delays, run_ats, digests,
                     most_attempts) WITH ORDINALITY
@@ -271,9 +271,9 @@ BEGIN
             UPDATE {schema}.items AS i
             SET workflow_id = workflow_ids[at], version = versions[at], input = inputs[at],
                 run_at_ms = coalesce(run_ats[at], now_ms + delays[at]), is_ready = coalesce(run_ats[at], now_ms + delays[at]) <= now_ms
-            WHERE i.status = 'PENDING' AND i.number = (
+            WHERE i.status = 'QUEUED' AND i.number = (
                 SELECT b.number FROM {schema}.items AS b
-                WHERE b.workspace_id = workspace_ids[at] AND b.debounce = debounces[at] AND b.status = 'PENDING'
+                WHERE b.workspace_id = workspace_ids[at] AND b.debounce = debounces[at] AND b.status = 'QUEUED'
                 ORDER BY b.number DESC LIMIT 1)
             RETURNING i.* INTO item;
         END IF;
@@ -287,10 +287,10 @@ BEGIN
             IF room IS NULL THEN
                 room := depth - (SELECT count(*) FROM (
                     SELECT 1 FROM {schema}.items AS i
-                    WHERE i.workspace_id = workspace_ids[at] AND i.status = 'PENDING' AND i.is_ready LIMIT depth) AS ready)
+                    WHERE i.workspace_id = workspace_ids[at] AND i.status = 'QUEUED' AND i.is_ready LIMIT depth) AS ready)
                   - (SELECT count(*) FROM (
                     SELECT 1 FROM {schema}.items AS i
-                    WHERE i.workspace_id = workspace_ids[at] AND i.status = 'PENDING' AND NOT i.is_ready LIMIT depth) AS delayed);
+                    WHERE i.workspace_id = workspace_ids[at] AND i.status = 'QUEUED' AND NOT i.is_ready LIMIT depth) AS delayed);
             END IF;
             rooms := rooms || jsonb_build_object(workspace_ids[at], room - 1);
             IF room <= 0 THEN
@@ -301,10 +301,10 @@ BEGIN
         END IF;
         INSERT INTO {schema}.items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority,
                                     enqueued_ms, run_at_ms, key, body_digest, singleton, debounce, max_attempts, is_ready)
-        VALUES (item_ids[at], workspace_ids[at], workflow_ids[at], versions[at], execution_ids[at], inputs[at], names[at], 'PENDING',
+        VALUES (item_ids[at], workspace_ids[at], workflow_ids[at], versions[at], execution_ids[at], inputs[at], names[at], 'QUEUED',
                 priorities[at], now_ms, coalesce(run_ats[at], now_ms + delays[at]), keys[at], digests[at], singletons[at],
                 debounces[at], most_attempts[at], coalesce(run_ats[at], now_ms + delays[at]) <= now_ms);
-        item_id := item_ids[at]; execution_id := execution_ids[at]; status := 'PENDING'; is_new := true;
+        item_id := item_ids[at]; execution_id := execution_ids[at]; status := 'QUEUED'; is_new := true;
         RETURN NEXT;
     END LOOP;
     PERFORM pg_notify(channel, 'queue');
@@ -367,9 +367,9 @@ DECLARE
     started bigint;
 BEGIN
     UPDATE {schema}.items AS i SET is_ready = true
-    WHERE i.status = 'PENDING' AND NOT i.is_ready AND i.number = ANY (ARRAY(
+    WHERE i.status = 'QUEUED' AND NOT i.is_ready AND i.number = ANY (ARRAY(
         SELECT d.number FROM {schema}.items AS d
-        WHERE d.status = 'PENDING' AND NOT d.is_ready AND d.run_at_ms <= now_ms
+        WHERE d.status = 'QUEUED' AND NOT d.is_ready AND d.run_at_ms <= now_ms
         ORDER BY d.run_at_ms LIMIT 10000 FOR NO KEY UPDATE SKIP LOCKED));
 
     -- Leave out paused and full queues before workspaces are chosen: a workspace with nothing else would waste its turn.
@@ -382,12 +382,12 @@ BEGIN
     -- scan from there would pass over all of them (30,000 entries took 0.1 to 0.3 ms).
     WITH RECURSIVE lanes (workspace_id, queue, workflow_id) AS (
         (SELECT i.workspace_id, i.queue, i.workflow_id FROM {schema}.items AS i
-         WHERE i.status = 'PENDING' AND i.is_ready
+         WHERE i.status = 'QUEUED' AND i.is_ready
          ORDER BY i.workspace_id DESC, i.queue DESC, i.workflow_id DESC, i.priority, i.number DESC LIMIT 1)
         UNION ALL
         SELECT n.* FROM lanes AS l CROSS JOIN LATERAL (
             SELECT i.workspace_id, i.queue, i.workflow_id FROM {schema}.items AS i
-            WHERE i.status = 'PENDING' AND i.is_ready
+            WHERE i.status = 'QUEUED' AND i.is_ready
               AND (i.workspace_id, i.queue, i.workflow_id) < (l.workspace_id, l.queue, l.workflow_id)
             ORDER BY i.workspace_id DESC, i.queue DESC, i.workflow_id DESC, i.priority, i.number DESC LIMIT 1) AS n
     )
@@ -426,10 +426,10 @@ BEGIN
                     lease_until_ms = now_ms + lease_ms, claimed_ms = now_ms
                 WHERE i.number = ANY (ARRAY(
                           SELECT c.number FROM {schema}.items AS c
-                          WHERE c.status = 'PENDING' AND c.is_ready AND c.workspace_id = lane_workspaces[1]
+                          WHERE c.status = 'QUEUED' AND c.is_ready AND c.workspace_id = lane_workspaces[1]
                             AND c.queue = lane_queues[1] AND c.workflow_id = lane_workflows[1]
                           ORDER BY c.priority DESC, c.number LIMIT slots))
-                  AND i.status = 'PENDING' AND i.is_ready
+                  AND i.status = 'QUEUED' AND i.is_ready
                 RETURNING i.*
             )
             SELECT c.item_id, c.workspace_id, c.workflow_id, c.version, c.execution_id, c.input, c.fence, c.attempts, c.lease_until_ms,
@@ -453,7 +453,7 @@ BEGIN
               FROM unnest(lane_workspaces, lane_queues, lane_workflows) AS l (workspace_id, queue, workflow_id)
               CROSS JOIN LATERAL (
                   SELECT f.priority, f.number FROM {schema}.items AS f
-                  WHERE f.status = 'PENDING' AND f.is_ready
+                  WHERE f.status = 'QUEUED' AND f.is_ready
                     AND f.workspace_id = l.workspace_id AND f.queue = l.queue AND f.workflow_id = l.workflow_id
                   ORDER BY f.priority DESC, f.number LIMIT 1) AS i
               GROUP BY l.workspace_id) AS g
@@ -508,7 +508,7 @@ BEGIN
             JOIN unnest(contenders, bases, weights, shares) AS s (workspace_id, base, weight, share) ON s.workspace_id = l.workspace_id
             CROSS JOIN LATERAL (
                 SELECT i.number, i.priority FROM {schema}.items AS i
-                WHERE i.status = 'PENDING' AND i.is_ready
+                WHERE i.status = 'QUEUED' AND i.is_ready
                   AND i.workspace_id = l.workspace_id AND i.queue = l.queue AND i.workflow_id = l.workflow_id
                 ORDER BY i.priority DESC, i.number LIMIT least(chunk, s.share)) AS c
             WHERE NOT l.queue = ANY (closed) OR c.number = ANY (kept)
@@ -563,7 +563,7 @@ BEGIN
         UPDATE {schema}.items AS i
         SET status = 'CLAIMED', is_ready = false, holder = by_holder, fence = i.fence + 1, attempts = i.attempts + 1,
             lease_until_ms = now_ms + lease_ms, claimed_ms = now_ms
-        WHERE i.number = ANY (chosen) AND i.status = 'PENDING' AND i.is_ready
+        WHERE i.number = ANY (chosen) AND i.status = 'QUEUED' AND i.is_ready
         RETURNING i.*
     )
     SELECT c.item_id, c.workspace_id, c.workflow_id, c.version, c.execution_id, c.input, c.fence, c.attempts, c.lease_until_ms, c.queue,

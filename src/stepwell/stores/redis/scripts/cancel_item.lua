@@ -1,4 +1,4 @@
--- cancel_item.lua: cancels an item that is PENDING or CLAIMED; any other stays as it is.
+-- cancel_item.lua: cancels an item that is QUEUED or CLAIMED; any other stays as it is.
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 item id
 -- Gives {'ok', item}, 'no_item' or 'lost'.
@@ -16,7 +16,7 @@ local item = item_with(ARGV[4])
 if not item then
   return 'no_item'
 end
-if item.status == 'PENDING' or item.status == 'CLAIMED' then
+if item.status == 'QUEUED' or item.status == 'CLAIMED' then
   end_item(item, 'CANCELLED', item.error, now)
   tell_of_room(ARGV[3])
 end

@@ -81,7 +81,7 @@ if #commit.items > 0 or commit.mark then
   local marked
   if commit.mark then
     refusal, marked = plan_mark(commit.mark, commit.execution)
-    if not refusal and marked and commit.mark[2] == 'PENDING' and is_coming_single(marked) then
+    if not refusal and marked and commit.mark[2] == 'QUEUED' and is_coming_single(marked) then
       refusal = {'single', marked.singleton}
     end
     if refusal then

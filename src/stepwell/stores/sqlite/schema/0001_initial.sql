@@ -196,14 +196,14 @@ CREATE TABLE items (
     dispatched_ms  INTEGER,
     finished_ms    INTEGER,
     error          TEXT,
-    is_ready       INTEGER NOT NULL              -- whether a PENDING item's time is known to have come; a claim sets it first
+    is_ready       INTEGER NOT NULL              -- whether a QUEUED item's time is known to have come; a claim sets it first
 ) STRICT;
 
 -- Every question of a claim is answered by one of these, from its first entry on. An index holds only the items that it is for, so
 -- that those which have ended cost nothing. A workspace's list must not be long in coming because of another's, nor that of the dead.
-CREATE INDEX items_ready ON items (workspace_id, queue, workflow_id, priority DESC, number) WHERE status = 'PENDING' AND is_ready = 1;
-CREATE INDEX items_delayed ON items (run_at_ms) WHERE status = 'PENDING' AND is_ready = 0;
-CREATE INDEX items_delayed_by_workspace ON items (workspace_id) WHERE status = 'PENDING' AND is_ready = 0;
+CREATE INDEX items_ready ON items (workspace_id, queue, workflow_id, priority DESC, number) WHERE status = 'QUEUED' AND is_ready = 1;
+CREATE INDEX items_delayed ON items (run_at_ms) WHERE status = 'QUEUED' AND is_ready = 0;
+CREATE INDEX items_delayed_by_workspace ON items (workspace_id) WHERE status = 'QUEUED' AND is_ready = 0;
 CREATE INDEX items_active ON items (workspace_id) WHERE status IN ('CLAIMED', 'DISPATCHED');
 CREATE INDEX items_active_in_queue ON items (queue) WHERE status IN ('CLAIMED', 'DISPATCHED');
 CREATE INDEX items_leased ON items (lease_until_ms) WHERE status = 'CLAIMED';
@@ -212,7 +212,7 @@ CREATE INDEX items_by_workspace ON items (workspace_id, number);
 CREATE INDEX items_dead ON items (number) WHERE status IN ('FAILED', 'CANCELLED');
 CREATE UNIQUE INDEX items_by_key ON items (workspace_id, key) WHERE key IS NOT NULL;
 CREATE UNIQUE INDEX items_by_singleton ON items (workspace_id, singleton) WHERE singleton IS NOT NULL AND finished_ms IS NULL;
-CREATE INDEX items_by_debounce ON items (workspace_id, debounce, number) WHERE debounce IS NOT NULL AND status = 'PENDING';
+CREATE INDEX items_by_debounce ON items (workspace_id, debounce, number) WHERE debounce IS NOT NULL AND status = 'QUEUED';
 
 -- The item of an execution is looked up when the execution is deleted, and is DISPATCHED by then: the first commit makes it so. A run
 -- that is a single commit leaves no entry here.

@@ -114,7 +114,7 @@ local function admit(new, number, plan, now)
   end
   local item = {id = new[1], workspace = new[2], workflow = new[3], version = new[4], execution = new[5], input = new[6],
     queue = new[7], priority = new[8], digest = new[10], most = new[11], run_at = run_at, key = new[13], singleton = new[14],
-    debounce = new[15], status = new[16] and 'DISPATCHED' or 'PENDING', enqueued = now}
+    debounce = new[15], status = new[16] and 'DISPATCHED' or 'QUEUED', enqueued = now}
   note_coming(item, workspace)
   plan.items[#plan.items + 1] = item
 end

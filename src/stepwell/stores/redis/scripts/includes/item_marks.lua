@@ -8,7 +8,7 @@ local BRIEF = {'status', 'workspace', 'queue', 'execution', 'fence', 'singleton'
 local function item_to_mark(id)
   local number = redis.call('HGET', queue .. ':ids', id)
   local item = read_item(number, BRIEF)
-  return item and item.status == 'PENDING' and item_at(number) or item
+  return item and item.status == 'QUEUED' and item_at(number) or item
 end
 
 -- Why an item does not wait again for an execution; else the item.
@@ -25,7 +25,7 @@ end
 
 -- Why the mark is refused; else the item to move, or nothing if it stays as it is.
 local function plan_mark(mark, execution)
-  if mark[2] == 'PENDING' then
+  if mark[2] == 'QUEUED' then
     return plan_again(mark[1], execution)
   end
   local item = item_to_mark(mark[1])
@@ -44,7 +44,7 @@ local function write_mark(item, mark, now, channel)
     redis.call('HSET', queue .. ':executions', item.execution, item.number)
     return move(item, {status = 'DISPATCHED', ['until'] = false, dispatched = now}, now)
   end
-  if mark[2] == 'PENDING' then
+  if mark[2] == 'QUEUED' then
     -- Its input is on record, so no later request may be taken for it.
     redis.call('HDEL', queue .. ':item:' .. item.number, 'debounce')
     item.debounce = nil

@@ -9,12 +9,12 @@
 --   ids, executions                hashes: item id -> number; execution -> number of its item, while that is DISPATCHED
 --   keys:<workspace>               hash: idempotency key -> number
 --   singles:<workspace>            hash: singleton name -> number of the item that has not ended
---   bounce:<workspace>/<name>      sorted set: PENDING items of a debounce name
+--   bounce:<workspace>/<name>      sorted set: QUEUED items of a debounce name
 --   all, of:<workspace>            sorted sets: all items
 --   active, dead                   sorted sets: CLAIMED and DISPATCHED; FAILED and CANCELLED
 --   queues:<workspace>             set: the queues that a workspace has items in
---   waiting:<workspace>/<queue>    sorted set: PENDING items by when they are ready
---   delayed                        sorted set: PENDING items for later by when they are ready
+--   waiting:<workspace>/<queue>    sorted set: QUEUED items by when they are ready
+--   delayed                        sorted set: QUEUED items for later by when they are ready
 --   ready, ready:<lane>            set: lanes (workspace/queue/workflow) with something ready; sorted set: those items by -priority
 --   used:<workspace>, busy:<queue> sets: CLAIMED and DISPATCHED items; their size is the number of used slots
 --   claims                         sorted set: CLAIMED items by the end of their lease
@@ -64,7 +64,7 @@ end
 -- Has an item found among those of its status.
 local function join(item, now)
   local number, workspace = item.number, named(item.workspace)
-  if item.status == 'PENDING' then
+  if item.status == 'QUEUED' then
     redis.call('ZADD', queue .. ':waiting:' .. line_of(item), ready_since(item), number)
     if item.run_at > now then
       redis.call('ZADD', queue .. ':delayed', item.run_at, number)
@@ -89,7 +89,7 @@ end
 -- The opposite.
 local function leave(item)
   local number, workspace = item.number, named(item.workspace)
-  if item.status == 'PENDING' then
+  if item.status == 'QUEUED' then
     leave_ready(item)
     redis.call('ZREM', queue .. ':delayed', number)
     redis.call('ZREM', queue .. ':waiting:' .. line_of(item), number)

@@ -10,7 +10,7 @@ end
 
 local function make_wait(item, run_at, attempts, error, now, execution)
   forget_start(item)
-  move(item, {status = 'PENDING', run_at = run_at, attempts = attempts, error = error or false, holder = false, ['until'] = false,
+  move(item, {status = 'QUEUED', run_at = run_at, attempts = attempts, error = error or false, holder = false, ['until'] = false,
     claimed = false, dispatched = false, finished = false, execution = execution or item.execution}, now)
 end
 
