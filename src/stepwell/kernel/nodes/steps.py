@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from stepwell.errors import InvalidInput
-from stepwell.flow.definition.builtin_steps import builtin_of
+from stepwell.flow.definition.builtin_steps import BUILTINS, builtin_of
 from stepwell.flow.definition.node import Action, Approval, CancelScopeNode, ScriptNode, Signal, StepNode, Subworkflow, Wait
 from stepwell.flow.definition.outline import Place
 from stepwell.flow.json_schema import check_schema
@@ -117,6 +117,7 @@ def _has_begun(run: Interpreter, place: Place, at: tuple[int, ...]) -> bool:
     return is_recorded or any(each.place is place and each.at[: len(at)] == at for each in run.scopes.values())
 
 
+_HTTP_REQUEST = BUILTINS["http_request"].uses
 _ON_ERROR = Retry()
 _MARKS = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%:~"})
 """Characters with a meaning in a child's id: its parent's id ends at the last colon."""
@@ -146,7 +147,7 @@ def attempt_of(token: LiveToken) -> int:
 
 
 def _attempt(token: LiveToken, node: Action, args: Value, *, uses: str = "", code: str = "", language: str = "") -> RunStep:
-    place: RunPlace = "external-api" if uses == "http_request" else "worker"
+    place: RunPlace = "external-api" if uses == _HTTP_REQUEST else "worker"
     number = attempt_of(token)
     return RunStep(token.id, token.key, uses, args, number, node.timeout_seconds, code, language, token.slot == UNDO, place)
 
