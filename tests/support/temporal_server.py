@@ -36,10 +36,13 @@ if pid:
 
 
 class TemporalServer:
-    """A development server. With a file it can be killed and started again on the same port and data."""
+    """A development server. With a file it can be killed and started again on the same port and data.
 
-    def __init__(self, file: Path | None = None, **settings: int) -> None:
-        self._file = file
+    ``attributes`` are search attributes to register, and ``settings`` those of the server's dynamic configuration.
+    """
+
+    def __init__(self, file: Path | None = None, *, attributes: tuple[str, ...] = (), **settings: int) -> None:
+        self._file, self._attributes = file, attributes
         self._settings = [f"{name.replace('_', '.')}={value}" for name, value in settings.items()]
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
@@ -63,6 +66,7 @@ class TemporalServer:
         words = ["--ip", "127.0.0.1", "--port", port, "--http-port", http, "--metrics-port", metrics, "--log-level", "error"]
         if self._file is not None:
             words += ["--db-filename", str(self._file)]
+        words += [word for attribute in self._attributes for word in ("--search-attribute", attribute)]
         words += [word for setting in self._settings for word in ("--dynamic-config-value", setting)]
         program = str(Path(sys.executable).parent / "temporal")
         command = [program, "server", "start-dev", "--headless", *words]

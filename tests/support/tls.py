@@ -23,12 +23,17 @@ _SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 
 
 class TlsFront:
-    """Listens on ``port``. With ``is_asked``, a client asks for TLS first, as PostgreSQL's do; else it begins with it."""
+    """Listens on ``port``. With ``is_asked``, a client asks for TLS first, as PostgreSQL's do; else it begins with it.
 
-    def __init__(self, server_port: int, *, is_asked: bool = False) -> None:
+    ``protocols`` are those of ALPN; gRPC asks for ``h2``.
+    """
+
+    def __init__(self, server_port: int, *, is_asked: bool = False, protocols: tuple[str, ...] = ()) -> None:
         self._server_port, self._is_asked = server_port, is_asked
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(_FOLDER / "server.pem")
+        if protocols:
+            self._context.set_alpn_protocols(protocols)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._sockets: set[socket.socket] = set()

@@ -16,8 +16,8 @@ PROGRAM = Path(__file__).with_name("program.py")
 class WorkerProcess:
     """A ``stepwell worker --engine temporal`` in a process of its own."""
 
-    def __init__(self, url: str, address: str, folder: Path, **env: str) -> None:
-        words = ["--engine", "temporal", "--address", address, "--lease-seconds", "1", "--grace-seconds", "1"]
+    def __init__(self, url: str, address: str, folder: Path, grace: str = "1", **env: str) -> None:
+        words = ["--engine", "temporal", "--address", address, "--lease-seconds", "1", "--grace-seconds", grace]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "stepwell", "--url", url, "worker", str(PROGRAM), *words],
             env={**os.environ, "STEPWELL_TEST_FOLDER": str(folder), **env},

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections import Counter
 from pathlib import Path
+
+from temporalio.common import RawValue
 
 import stepwell
 from stepwell import EngineUnavailable, Retry, fault_points, step, workflow
@@ -73,9 +76,9 @@ class _Dying:
             die_once(point)
         return is_due
 
-    async def connection_start(self, connection: TemporalConnection, given: RunInput, record: EngineRecord) -> bool:
+    async def connection_start(self, connection: TemporalConnection, given: RunInput, record: EngineRecord, data: RawValue) -> bool:
         self.at("before the start")
-        answer = await self._start(connection, given, record)
+        answer = await self._start(connection, given, record, data)
         self.at("after the start")
         if self.at("reply to the start"):
             raise EngineUnavailable("the reply was lost")
@@ -90,8 +93,8 @@ class _Dying:
 if "STEPWELL_TEST_FOLDER" in os.environ:
     _dying = _Dying()
 
-    async def _dying_connection(self: TemporalConnection, given: RunInput, record: EngineRecord) -> bool:
-        return await _dying.connection_start(self, given, record)
+    async def _dying_connection(self: TemporalConnection, given: RunInput, record: EngineRecord, data: RawValue) -> bool:
+        return await _dying.connection_start(self, given, record, data)
 
     async def _dying_engine(self: TemporalEngine, claimed: Claimed) -> None:
         await _dying.engine_start(self, claimed)
@@ -105,6 +108,16 @@ async def effect(name: str) -> str:
     leave(f"{name} {stepwell.current().attempt}")
     die_once(f"in {name}")
     return name
+
+
+@step(retry=Retry(attempts=1))
+async def slow() -> str:
+    """Run until a file says that it may end."""
+    leave(f"slow {stepwell.current().attempt}")
+    while not (FOLDER / "go").exists():  # noqa: ASYNC110 - another process makes it
+        await asyncio.sleep(0.02)
+    leave("slow ends")
+    return "slow"
 
 
 @workflow
@@ -123,4 +136,5 @@ DEFINITION = define(
     sequence(set_variables(n=2), call("effect", {"name": "d"}, name="d")),
     output="{{ steps.go.output }}",
 )
+SLOW = define("slow", call("slow", name="a"), call("effect", {"name": "b"}, name="b"), output="{{ steps.b.output }}")
 ITEM = define("item", call("effect", {"name": "{{ trigger.input }}"}, name="e"), output="{{ steps.e.output }}")

@@ -230,7 +230,7 @@ class Parts:
         from stepwell.temporal.engine import TemporalEngine
         from stepwell.temporal.service import TemporalService
 
-        connection = await TemporalConnection.open(address)
+        connection = await TemporalConnection.open(address, lease_seconds)
         host = self.temporal_host(concurrency, lease_seconds)
         driver, services = host.driver, host.services
         service = TemporalService(

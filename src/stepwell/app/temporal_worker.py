@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
+from stepwell.model.cipher import KeyRing, cipher_of
 from stepwell.model.limits import Limits
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ class TemporalWorker:
     - ``grace_seconds``: how long steps under way may take when it stops.
     - ``max_cached_workflows``: how many executions are kept in memory between their tasks.
     - ``deployment``: the name and build id of a Temporal worker deployment.
+    - ``payload_keys``: keys of 32 bytes by name, to encrypt all that Temporal stores with AES-256-GCM; the last one encrypts, the
+      others open what they encrypted. All workers of a namespace need the same.
+    - ``search_attributes``: whether workflows get the search attribute ``StepwellWorkspace``, which must be registered.
     - ``sweep_seconds``: how often executions are looked for whose workflows were ended on the server.
     - ``clock``, ``limits``, ``signing_key``: as for ``Stepwell``.
 
@@ -71,6 +75,8 @@ class TemporalWorker:
         grace_seconds: Span = 30,
         max_cached_workflows: int = 1_000,
         deployment: tuple[str, str] | None = None,
+        payload_keys: Mapping[str, bytes] | None = None,
+        search_attributes: bool = False,
         sweep_seconds: Span = 30,
         clock: Clock | None = None,
         limits: Limits | None = None,
@@ -81,7 +87,10 @@ class TemporalWorker:
         except ModuleNotFoundError as error:
             raise InvalidInput("the engine 'temporal' needs its client; run pip install 'stepwell[temporal]'") from error
         check_settings(True, concurrency, clock, limits, signing_key)
-        self._address = TemporalAddress(address, namespace, tls, ca_file, cert_file, key_file, api_key)
+        keys = None if payload_keys is None else KeyRing.of(payload_keys)
+        if keys is not None:
+            cipher_of(keys.keys[keys.active])  # that the library is there is known before anything is sent
+        self._address = TemporalAddress(address, namespace, tls, ca_file, cert_file, key_file, api_key, keys, search_attributes)
         self._workspaces, self._queues = check_queues(workspaces), check_queues(queues)
         self._concurrency, self._lease_seconds = concurrency, lease_of(lease_seconds)
         self._grace_seconds = seconds_of(grace_seconds, "grace_seconds")

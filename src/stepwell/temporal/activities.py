@@ -25,6 +25,7 @@ from stepwell.errors import (
     Conflict,
     InvalidInput,
     LeaseLost,
+    LimitExceeded,
     LockHeld,
     NotFound,
     StepwellError,
@@ -60,6 +61,7 @@ from stepwell.state.transaction_buffer import RefusedChange
 from stepwell.temporal.host import TemporalHost
 from stepwell.temporal.messages import (
     MOST_BYTES,
+    MOST_TOLD_BYTES,
     BeginAnswer,
     ChildAnswer,
     ChildRequest,
@@ -69,6 +71,7 @@ from stepwell.temporal.messages import (
     FunctionRequest,
     InboxAnswer,
     InboxRequest,
+    KeepRequest,
     LeaveMessages,
     Origin,
     StateAnswer,
@@ -76,7 +79,7 @@ from stepwell.temporal.messages import (
     StepAnswer,
     StepRequest,
     payload,
-    read,
+    reference_in,
     sealed,
 )
 from stepwell.temporal.naming import Activity
@@ -88,6 +91,7 @@ log = logging.getLogger(__name__)
 
 _NUDGE_POLL_SECONDS = 0.25
 _HEARTBEATS_PER_LEASE = 4
+_STORE_RETRY_SECONDS = 1.0
 _MOST_INBOX_BYTES = 1_000_000
 
 
@@ -118,6 +122,7 @@ class Activities:
             self.begin,
             self.commit,
             self.inbox,
+            self.keep,
             self.leave_messages,
             self.read_state,
             self.start_child,
@@ -130,7 +135,7 @@ class Activities:
     @activity.defn(name=Activity.BEGIN)
     async def begin(self, given: RawValue) -> RawValue:
         """Take an execution over under a new fence, and return where it stands."""
-        asked = read(given, FunctionRequest)
+        asked = await self._host.payloads.read(given, FunctionRequest)
         taken = await self._take_over(asked.execution_id)
         if taken is None:
             return sealed(BeginAnswer(), "an answer")
@@ -161,11 +166,14 @@ class Activities:
     @activity.defn(name=Activity.COMMIT)
     async def commit(self, given: RawValue) -> RawValue:
         """Commit a turn, or say what landed instead."""
-        asked = read(given, CommitRequest)
+        asked = await self._host.payloads.read(given, CommitRequest)
         try:
             answer = await self._commit(asked)
         except (StoreUnavailable, CommitUnknown) as error:
             raise _again(error) from error
+        if asked.is_final and asked.has_kept and answer.digest:
+            with suppress(StepwellError):  # they stay
+                await self._host.payloads.release(asked.execution_id)
         return payload(msgspec.json.encode(answer))
 
     async def _commit(self, asked: CommitRequest) -> CommitAnswer:
@@ -260,7 +268,7 @@ class Activities:
     @activity.defn(name=Activity.INBOX)
     async def inbox(self, given: RawValue) -> RawValue:
         """Return the messages that the workflow does not know yet."""
-        asked = read(given, InboxRequest)
+        asked = await self._host.payloads.read(given, InboxRequest)
         known, size = set(asked.known), 0
         chosen: list[Message] = []
         new = [each for each in await self._messages(asked.execution_id, asked.workspace_id) if each.key not in known]
@@ -269,12 +277,12 @@ class Activities:
             if chosen and size > _MOST_INBOX_BYTES:
                 break
             chosen.append(message)
-        return sealed(InboxAnswer(chosen, len(chosen) < len(new)), "a message")
+        return await self._host.payloads.seal(asked.execution_id, InboxAnswer(chosen, len(chosen) < len(new)))
 
     @activity.defn(name=Activity.LEAVE_MESSAGES)
     async def leave_messages(self, given: RawValue) -> RawValue:
         """Leave messages in the inbox; one that is there is left as it is."""
-        asked = read(given, LeaveMessages)
+        asked = await self._host.payloads.read(given, LeaveMessages)
         ops = tuple(
             put(asked.execution_id, asked.workspace_id, each.kind, each.name, each.value, each.key) for each in asked.messages
         )
@@ -284,26 +292,43 @@ class Activities:
     @activity.defn(name=Activity.READ_STATE)
     async def read_state(self, given: RawValue) -> RawValue:
         """Return the scoped state that a definition reads."""
-        asked = read(given, StateRequest)
+        asked = await self._host.payloads.read(given, StateRequest)
         keys = [StateKey(*each) for each in asked.keys]
-        return payload(msgspec.json.encode(await self._host.services.read_state(keys, asked.identity)))
+        found = await self._host.services.read_state(keys, asked.identity)
+        return await self._host.payloads.keep(asked.identity.execution_id, msgspec.json.encode(found))
+
+    @activity.defn(name=Activity.KEEP)
+    async def keep(self, given: RawValue) -> RawValue:
+        """Keep a payload in the store, and return the reference to it."""
+        asked = await self._host.payloads.read(given, KeepRequest)
+        try:
+            return await self._host.payloads.keep(asked.execution_id, bytes(asked.data))
+        except LimitExceeded as error:
+            return sealed(StepAnswer(error=error_value(error), names=error_names(error)), "an error")
 
     # Steps and children.
 
     @activity.defn(dynamic=True)
     async def step(self, args: Sequence[RawValue]) -> RawValue:
         """Make one attempt at a step. A failure is raised, so that Temporal shows it, with the answer as its details."""
-        request = read(args[0], StepRequest)
-        answer = await self._beating(self._attempt(request))
-        try:
-            done = sealed(answer, f"what step {request.asked.key!r} gives")
-        except ValidationFailed as error:
-            answer = StepAnswer(error=error_value(error), names=error_names(error), is_final=True, took_ms=answer.took_ms)
-            done = sealed(answer, "an error")
+        request = await self._host.payloads.read(args[0], StepRequest)
+        answer, done = await self._beating(self._made(request))
         if answer.error is not None:
             kind, message = str(answer.error.get("kind")), str(answer.error.get("message"))
             raise ApplicationError(message, msgspec.to_builtins(answer), type=kind, non_retryable=True)
         return done
+
+    async def _made(self, request: StepRequest) -> tuple[StepAnswer, RawValue]:
+        """Make an attempt; return its answer, and that as a payload."""
+        answer = await self._attempt(request)
+        while True:
+            try:
+                return answer, await self._host.payloads.seal(request.identity.execution_id, answer)
+            except ValidationFailed as error:
+                answer = StepAnswer(error=error_value(error), names=error_names(error), is_final=True, took_ms=answer.took_ms)
+                return answer, sealed(answer, "an error")
+            except (StoreUnavailable, CommitUnknown):  # the step is done: it must not be made again for a store that is away
+                await asyncio.sleep(_STORE_RETRY_SECONDS)
 
     async def _attempt(self, request: StepRequest) -> StepAnswer:
         asked, host = request.asked, self._host
@@ -349,7 +374,7 @@ class Activities:
     @activity.defn(name=Activity.START_CHILD)
     async def start_child(self, given: RawValue) -> RawValue:
         """Start a child, unless it was started before."""
-        asked = read(given, ChildRequest)
+        asked = await self._host.payloads.read(given, ChildRequest)
         try:
             news = await self._start_child(asked.asked, asked.parent, Seed(asked.context, asked.variables, asked.metadata))
         except (StoreUnavailable, CommitUnknown) as error:
@@ -357,7 +382,7 @@ class Activities:
         except StepwellError as error:
             return sealed(ChildAnswer(error=error_value(error), names=error_names(error)), "an error")
         self._host.starter.wake()
-        return sealed(ChildAnswer(news), "the result of a child")
+        return await self._host.payloads.seal(asked.parent.execution_id, ChildAnswer(news))
 
     async def _start_child(self, asked: StartChild, parent: Metadata, seed: Seed) -> Any:
         services = self._host.services
@@ -369,8 +394,12 @@ class Activities:
     @activity.defn(name=Activity.RUN_FUNCTION)
     async def run_function(self, given: RawValue) -> RawValue:
         """Run a function from its record until it ends or rests."""
-        asked = read(given, FunctionRequest)
-        return sealed(await self._beating(self._run_function(asked)), "an answer")
+        asked = await self._host.payloads.read(given, FunctionRequest)
+        answer = await self._beating(self._run_function(asked))
+        if answer.is_over and reference_in(given) is not None:
+            with suppress(StepwellError):  # they stay
+                await self._host.payloads.release(asked.execution_id)
+        return sealed(answer, "an answer")
 
     async def _run_function(self, asked: FunctionRequest) -> FunctionAnswer:
         host = self._host
@@ -423,7 +452,7 @@ class Activities:
             return {}
         result = cast("dict[str, Any]", found.result) if isinstance(found.result, dict) else {}
         told = {"status": str(found.status), **result}
-        return told if len(msgspec.json.encode(told)) < MOST_BYTES // 4 else {"status": str(found.status)}
+        return told if len(msgspec.json.encode(told)) < MOST_TOLD_BYTES else {"status": str(found.status)}
 
     async def _beating(self, work: Awaitable[Any]) -> Any:
         """Send heartbeats while something is done, so that the server finds out soon when this worker is lost."""

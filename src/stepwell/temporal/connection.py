@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
 from temporalio.client import Client, TLSConfig, WorkflowExecutionStatus
-from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import (
+    Priority,
+    RawValue,
+    SearchAttributeKey,
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from stepwell.errors import EngineUnavailable, InvalidInput
+from stepwell.model.cipher import KeyRing
 from stepwell.model.external_engines import EngineRecord
-from stepwell.temporal.messages import RunInput, sealed
-from stepwell.temporal.naming import SignalName, fairness_key
+from stepwell.temporal.codec import converter_for
+from stepwell.temporal.messages import RunInput
+from stepwell.temporal.naming import WORKSPACE_ATTRIBUTE, SignalName, fairness_key
 
 __all__ = ["TemporalAddress", "TemporalConnection"]
 
@@ -24,6 +35,9 @@ T = TypeVar("T")
 
 _ANSWER_SECONDS = 2.0
 """How long a call waits. The SDK itself tries for nine seconds, in which a dispatcher would hold items that it cannot start."""
+
+_TASK_SECONDS = 10.0
+"""Temporal's own limit for a workflow task: after it, a task of a worker that died goes to another one."""
 
 _AWAY = frozenset(
     (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.CANCELLED)
@@ -40,6 +54,8 @@ class TemporalAddress:
         tls: whether the server asks for TLS; implied by the files.
         ca_file, cert_file, key_file: PEM files of the server's authority, and of the client's certificate and key.
         api_key: a key for Temporal Cloud.
+        payload_keys: the keys that encrypt all payloads; None to send them as they are.
+        has_search_attributes: whether workflows get the search attribute ``StepwellWorkspace``, which must be registered.
     """
 
     address: str = "127.0.0.1:7233"
@@ -48,7 +64,9 @@ class TemporalAddress:
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    payload_keys: KeyRing | None = None
+    has_search_attributes: bool = False
 
     def tls_config(self) -> TLSConfig | bool:
         """Return how to speak TLS with the server, or False to speak plainly."""
@@ -63,21 +81,30 @@ class TemporalAddress:
 class TemporalConnection:
     """Starts, signals and looks up workflows."""
 
-    def __init__(self, client: Client, address: TemporalAddress) -> None:
+    def __init__(self, client: Client, address: TemporalAddress, task_seconds: float = _TASK_SECONDS) -> None:
         self.client, self.address = client, address
+        self._task_timeout = timedelta(seconds=task_seconds)
         self.is_away = False
         """Whether the last call found no server."""
 
     @classmethod
-    async def open(cls, address: TemporalAddress) -> TemporalConnection:
-        """Connect, and make sure that the namespace exists.
+    async def open(cls, address: TemporalAddress, lease_seconds: float = _TASK_SECONDS) -> TemporalConnection:
+        """Connect, and make sure that the namespace exists, and has the search attributes that are asked for.
+
+        Args:
+            lease_seconds: how long after a worker's death its workflow tasks are given to others, if Temporal's own limit is
+                not shorter.
 
         Raises:
-            EngineUnavailable: nothing answers there, TLS was refused, or there is no such namespace.
+            EngineUnavailable: nothing answers there, TLS was refused, there is no such namespace, or no such search attribute.
         """
         try:
             connecting = Client.connect(
-                address.address, namespace=address.namespace, tls=address.tls_config(), api_key=address.api_key
+                address.address,
+                namespace=address.namespace,
+                tls=address.tls_config(),
+                api_key=address.api_key,
+                data_converter=converter_for(address.payload_keys, address.namespace),
             )
             client = await asyncio.wait_for(connecting, 10)
         except (RuntimeError, TimeoutError) as error:  # the SDK raises nothing more exact
@@ -85,8 +112,10 @@ class TemporalConnection:
                 f"no Temporal server answers at {address.address!r}: {error or 'no answer in 10 s'}; check the address, and "
                 "whether it asks for TLS"
             ) from None
-        connection = cls(client, address)
+        connection = cls(client, address, max(min(lease_seconds, _TASK_SECONDS), 1))
         await connection.check()
+        if address.has_search_attributes:
+            await connection._check_search_attributes()
         return connection
 
     async def check(self) -> None:
@@ -96,16 +125,36 @@ class TemporalConnection:
         request = DescribeNamespaceRequest(namespace=self.address.namespace)
         await self._call(self.client.workflow_service.describe_namespace(request))
 
-    async def start(self, given: RunInput, record: EngineRecord) -> bool:
+    async def _check_search_attributes(self) -> None:
+        """Raise ``EngineUnavailable`` if the namespace has not the search attribute that workflows get."""
+        from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+
+        namespace, name = self.address.namespace, WORKSPACE_ATTRIBUTE
+        request = ListSearchAttributesRequest(namespace=namespace)
+        found = await self._call(self.client.operator_service.list_search_attributes(request))
+        if name not in found.custom_attributes:
+            raise EngineUnavailable(
+                f"namespace {namespace!r} has no search attribute {name!r}; register it with `temporal operator "
+                f"search-attribute create --namespace {namespace} --name {name} --type Keyword`, or do without search attributes"
+            )
+
+    def _search_attributes(self, given: RunInput) -> TypedSearchAttributes:
+        if not self.address.has_search_attributes:
+            return TypedSearchAttributes.empty
+        return TypedSearchAttributes([SearchAttributePair(SearchAttributeKey.for_keyword(WORKSPACE_ATTRIBUTE), given.workspace_id)])
+
+    async def start(self, given: RunInput, record: EngineRecord, data: RawValue) -> bool:
         """Start a workflow; False if one with this id was started before, whether or not it has ended.
+
+        Args:
+            data: what is given, as a payload.
 
         Raises:
             EngineUnavailable: the server does not answer; the start may have been made.
-            LimitExceeded: the input is larger than what Temporal takes.
         """
         starting = self.client.start_workflow(
             given.workflow,
-            sealed(given, f"the input of execution {given.execution_id!r}"),
+            data,
             id=record.engine_id,
             task_queue=record.task_queue,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
@@ -113,6 +162,8 @@ class TemporalConnection:
             memo={"execution_id": given.execution_id, "workspace_id": given.workspace_id, "version": given.version},
             static_summary=f"{given.workflow} v{given.version}, execution {given.execution_id}"[:200],
             priority=Priority(fairness_key=fairness_key(given.workspace_id)),
+            search_attributes=self._search_attributes(given),
+            task_timeout=self._task_timeout,
         )
         try:
             await self._call(starting)

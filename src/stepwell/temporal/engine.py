@@ -12,6 +12,7 @@ from time import monotonic
 
 import msgspec
 from temporalio.client import WorkflowExecutionStatus
+from temporalio.common import RawValue
 
 from stepwell.contract.engine import NotNow
 from stepwell.errors import AlreadyExists, Conflict, EngineUnavailable, LeaseLost, NotFound
@@ -95,8 +96,9 @@ class TemporalEngine:
             task_queue(claimed.workspace_id, claimed.queue),
             is_started=True,
         )
-        if not await self._connection.start(given, record):
-            record = await self._look(claimed, given, record)
+        data = await self._host.payloads.seal(claimed.execution_id, given)
+        if not await self._connection.start(given, record, data):
+            record = await self._look(claimed, given, record, data)
         try:
             await create(self._host, origin, record)
         except AlreadyExists:
@@ -105,13 +107,13 @@ class TemporalEngine:
         except LeaseLost:
             return  # the item was cancelled or is claimed elsewhere; the workflow finds that out, too
 
-    async def _look(self, claimed: Claimed, given: RunInput, record: EngineRecord) -> EngineRecord:
+    async def _look(self, claimed: Claimed, given: RunInput, record: EngineRecord, data: RawValue) -> EngineRecord:
         """Look up a workflow that was started before. One that ended without an execution gets a successor."""
         status, _ = await self._connection.status(record.engine_id)
         if status is WorkflowExecutionStatus.RUNNING:
             return record
         again = msgspec.structs.replace(record, engine_id=f"{record.engine_id}~claim-{claimed.fence}")
-        if not await self._connection.start(given, again):
+        if not await self._connection.start(given, again, data):
             raise NotNow(f"the workflow of queue item {claimed.item_id!r} is about to end")
         return again
 

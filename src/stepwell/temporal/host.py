@@ -18,6 +18,8 @@ from stepwell.pipeline.operations import AsyncDriver, Operation
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.services import Services
 from stepwell.state.executions import Executions
+from stepwell.temporal.messages import Reference
+from stepwell.temporal.payload_store import PayloadStore
 from stepwell.temporal.workflow import TryTaskAgain
 
 __all__ = ["NoLocalWorker", "TemporalHost", "Wakes"]
@@ -69,6 +71,7 @@ class TemporalHost:
         self.store, self.executions, self.driver, self.services = store, executions, driver, services
         self.limits, self.new_id, self.lease_seconds = limits, new_id, lease_seconds
         self._definitions = definitions
+        self.payloads = PayloadStore(store, driver)
         self._loop = asyncio.get_running_loop()
         self.starter: Wakes
 
@@ -83,6 +86,10 @@ class TemporalHost:
     def state_at(self, execution_id: str, revision: int) -> State:
         """Return the state at a revision. In the workflow's thread."""
         return self._read(self.executions.state_at(execution_id, revision))
+
+    def kept(self, reference: Reference) -> bytes:
+        """Return a payload that is kept in the store. In the workflow's thread."""
+        return self._read(self.payloads.load(reference))
 
     def _read(self, operation: Operation[T]) -> T:
         try:

@@ -20,6 +20,7 @@ from stepwell.runtime.inbox import Message
 
 __all__ = [
     "MOST_BYTES",
+    "MOST_TOLD_BYTES",
     "BeginAnswer",
     "ChildAnswer",
     "ChildRequest",
@@ -29,8 +30,10 @@ __all__ = [
     "FunctionRequest",
     "InboxAnswer",
     "InboxRequest",
+    "KeepRequest",
     "LeaveMessages",
     "Origin",
+    "Reference",
     "RunInput",
     "StateAnswer",
     "StateRequest",
@@ -38,11 +41,16 @@ __all__ = [
     "StepRequest",
     "payload",
     "read",
+    "reference_in",
+    "referring",
     "sealed",
 ]
 
 MOST_BYTES = 1_900_000
 """The largest payload that is sent. The server refuses more than 2 MiB, and a worker would try to send it for ever."""
+
+MOST_TOLD_BYTES = MOST_BYTES // 4
+"""The largest result that Temporal shows; a larger one is in the store alone."""
 
 T = TypeVar("T")
 
@@ -66,6 +74,8 @@ class RunInput(msgspec.Struct, frozen=True):
     is_declared: bool
     origin: Origin | None = None
     """For the first life of an execution from the queue, which need not be read from the store to begin."""
+    has_kept: bool = False
+    """Whether payloads of this life are kept in the store."""
 
 
 class StateAnswer(msgspec.Struct, frozen=True):
@@ -95,6 +105,8 @@ class CommitRequest(msgspec.Struct, frozen=True):
     before: str = ""
     """The digest of the state that the turn was made for."""
     origin: Origin | None = None
+    has_kept: bool = False
+    """Whether payloads of the execution are kept in the store, which may go some time after its end."""
 
 
 class CommitAnswer(msgspec.Struct, frozen=True):
@@ -137,6 +149,20 @@ class LeaveMessages(msgspec.Struct, frozen=True):
     execution_id: str
     workspace_id: str
     messages: list[Message]
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """A payload that is kept in the store, since Temporal would not take it."""
+
+    execution_id: str
+    key: str
+
+
+class KeepRequest(msgspec.Struct, frozen=True):
+    """A payload to keep in the store."""
+
+    execution_id: str
+    data: msgspec.Raw
 
 
 class StateRequest(msgspec.Struct, frozen=True):
@@ -235,6 +261,20 @@ class FunctionAnswer(msgspec.Struct, frozen=True):
 def payload(data: bytes) -> RawValue:
     """Return JSON as a payload, of whatever size."""
     return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=data))
+
+
+_KEPT = "stepwell-kept"
+
+
+def referring(reference: Reference) -> RawValue:
+    """Return a reference as a payload."""
+    data = msgspec.json.encode(reference)
+    return RawValue(Payload(metadata={"encoding": b"json/plain", _KEPT: b"1"}, data=data))
+
+
+def reference_in(value: RawValue) -> Reference | None:
+    """Return the reference that a payload is, or None if it is the value itself."""
+    return msgspec.json.decode(value.payload.data, type=Reference) if _KEPT in value.payload.metadata else None
 
 
 def sealed(value: msgspec.Struct, what: str) -> RawValue:

@@ -8,10 +8,21 @@ from stepwell.kernel.protocol import RunPlace
 from stepwell.model.external_engines import WORKFLOWS_QUEUE
 from stepwell.queue.requests import workspace_queue
 
-__all__ = ["EXTERNAL_API_QUEUE", "Activity", "SignalName", "fairness_key", "step_queue", "task_queue"]
+__all__ = [
+    "EXTERNAL_API_QUEUE",
+    "WORKSPACE_ATTRIBUTE",
+    "Activity",
+    "SignalName",
+    "fairness_key",
+    "step_queue",
+    "task_queue",
+]
 
 EXTERNAL_API_QUEUE = "activities.external-api"
 """The task queue of ``http_request`` steps, so that calls of services outside get workers and rates of their own."""
+
+WORKSPACE_ATTRIBUTE = "StepwellWorkspace"
+"""The search attribute (Keyword) by which an operator lists the workflows of a workspace."""
 
 _MOST_FAIRNESS_BYTES = 64
 
@@ -23,6 +34,7 @@ class Activity:
     COMMIT = "stepwell.commit"
     INBOX = "stepwell.inbox"
     LEAVE_MESSAGES = "stepwell.leave_messages"
+    KEEP = "stepwell.keep"
     READ_STATE = "stepwell.read_state"
     START_CHILD = "stepwell.start_child"
     RUN_FUNCTION = "stepwell.run_function"

@@ -114,7 +114,8 @@ class RunStarter(PeriodicTask):
             head = await host.driver.run(host.executions.head(execution_id))
             is_declared = await host.is_declared(record.workflow_id, head.version)
             given = RunInput(execution_id, record.workspace_id, record.workflow_id, head.version, is_declared)
-            await self._connection.start(given, record)  # one that was started before is as good
+            data = await host.payloads.seal(execution_id, given)
+            await self._connection.start(given, record, data)  # one that was started before is as good
             started = msgspec.structs.replace(record, is_started=True)
             op = recorded(TEMPORAL, execution_id, started, expected=revision).op
             await host.driver.run(write_or_raise(StateBatch((op,))))

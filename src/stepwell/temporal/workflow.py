@@ -24,7 +24,7 @@ from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-from stepwell.errors import LimitExceeded, StepwellError
+from stepwell.errors import StepwellError
 from stepwell.kernel.plan import Plan
 from stepwell.kernel.protocol import (
     Abandon,
@@ -55,6 +55,8 @@ from stepwell.runtime.steps.budget import SPENT
 from stepwell.runtime.steps.kernel_effects import log_note
 from stepwell.runtime.steps.outcome import error_names, error_value
 from stepwell.temporal.messages import (
+    MOST_BYTES,
+    MOST_TOLD_BYTES,
     BeginAnswer,
     ChildAnswer,
     ChildRequest,
@@ -64,7 +66,9 @@ from stepwell.temporal.messages import (
     FunctionRequest,
     InboxAnswer,
     InboxRequest,
+    KeepRequest,
     LeaveMessages,
+    Reference,
     RunInput,
     StateAnswer,
     StateRequest,
@@ -72,7 +76,7 @@ from stepwell.temporal.messages import (
     StepRequest,
     payload,
     read,
-    sealed,
+    reference_in,
 )
 from stepwell.temporal.naming import Activity, SignalName, step_queue
 from stepwell.temporal.opening import opened_state
@@ -98,6 +102,10 @@ class WorkflowHost(Protocol):
         """Return the state at a revision that is stored."""
         ...
 
+    def kept(self, reference: Reference) -> bytes:
+        """Return a payload that is kept in the store."""
+        ...
+
 
 class TryTaskAgain(Exception):
     """The workflow task cannot be made now, for a reason of this worker's: the server gives it out again."""
@@ -116,6 +124,8 @@ _REMOTE = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=ti
 """For attempts whose worker was lost: a step's own failures are never tried again by Temporal, but by the kernel."""
 
 _LONGEST = timedelta(days=3_650)
+_MOST_PAST_SUGGESTION = 3
+"""A history grows to so many times the length at which Temporal suggests a fresh one: three times 4,096 events, of 51,200."""
 _MOST_AT_ONCE = 500
 """How many activities are under way at once; Temporal refuses more than 2,000."""
 _MOST_ASKED_BYTES = 2_000_000
@@ -132,6 +142,14 @@ class _Gone(Exception):
     def __init__(self, told: dict[str, Any] | None = None) -> None:
         super().__init__()
         self.told = told
+
+
+class _Refused(Exception):
+    """The store does not take what an activity is to be given."""
+
+    def __init__(self, answer: StepAnswer) -> None:
+        super().__init__()
+        self.answer = answer
 
 
 class _Attempt:
@@ -163,7 +181,7 @@ class StepwellWorkflow:
     @workflow.run
     async def run(self, args: Sequence[RawValue]) -> Any:
         """Run the execution to its end."""
-        given = read(args[0], RunInput)
+        given = input_of(args[0])
         run = (_DeclaredRun if given.is_declared else _FunctionRun)(given, self)
         work = asyncio.create_task(run.work())
         while not work.done():
@@ -225,10 +243,14 @@ class _Local:
         self._given, self._outside = given, outside
         self._host = workflow_host.get()
         self._heartbeat = timedelta(seconds=self._host.lease_seconds)
+        self._has_kept = given.has_kept
 
     async def _local(self, activity: str, request: msgspec.Struct, kind: type[T], what: str) -> T:
+        return self._read(await self._local_payload(activity, request, what), kind)
+
+    async def _local_payload(self, activity: str, request: msgspec.Struct, what: str) -> RawValue:
         data = msgspec.json.encode(request)  # what a local activity is given does not go to the server, whatever its size
-        answer = await workflow.execute_local_activity(
+        return await workflow.execute_local_activity(
             activity,
             payload(data),
             result_type=RawValue,
@@ -237,7 +259,26 @@ class _Local:
             retry_policy=_LOCAL,
             summary=what,
         )
-        return read(answer, kind)
+
+    def _read(self, value: RawValue, kind: type[T]) -> T:
+        """Return the value of a payload, wherever it is."""
+        self._has_kept |= reference_in(value) is not None
+        return _value_in(value, kind, self._host)
+
+    async def _sealed(self, request: msgspec.Struct) -> RawValue:
+        """Return what an activity is given as a payload, or as a reference to one that is kept in the store.
+
+        Raise ``_Refused`` if even the store does not take it.
+        """
+        data = msgspec.json.encode(request)
+        if len(data) <= MOST_BYTES:
+            return payload(data)
+        self._has_kept = True
+        given = KeepRequest(self._given.execution_id, msgspec.Raw(data))
+        answer = await self._local_payload(Activity.KEEP, given, "keep a payload")
+        if reference_in(answer) is None:
+            raise _Refused(read(answer, StepAnswer))
+        return answer
 
     async def _leave_sent(self) -> None:
         """Put messages that came by Temporal's tools into the inbox, where they are as safe as any other."""
@@ -256,11 +297,16 @@ class _DeclaredRun(_Local):
         self._limits = self._host.limits
         self._inbox = Inbox(given.execution_id, given.workspace_id)
         self._attempts: dict[str, _Attempt] = {}
-        self._waiting: dict[str, RunStep | StartChild] = {}
+        self._waiting: dict[str, tuple[RunStep | StartChild, RawValue]] = {}
+        """What is to be asked for, with the payload of each."""
         self._asked_bytes = 0
+        self._long_from = 0
+        """How long the history was when Temporal first suggested a fresh one."""
         self._missing: set[str] = set()
         self._alarm: tuple[int, asyncio.Task[None]] | None = None
         self._is_timer_due = False
+        self._stopped: TryTaskAgain | None = None
+        """Why the present task cannot be made here; raised by the main coroutine, since nobody waits for those of attempts."""
         self._origin = given.origin
 
     async def work(self) -> dict[str, Any]:
@@ -273,17 +319,20 @@ class _DeclaredRun(_Local):
             workflow.logger.exception("the execution fails, since it could not be run on")
             await self._fail(error)
         self._stop()
-        result: Any = decode(self._state.sections["result"].get(ONLY, b"null"))
-        return {"status": decode(self._state.sections["status"][ONLY]), **(result if isinstance(result, dict) else {})}
+        status, kept = decode(self._state.sections["status"][ONLY]), self._state.sections["result"].get(ONLY, b"null")
+        result: Any = decode(kept) if len(kept) < MOST_TOLD_BYTES else None
+        return {"status": status, **(result if isinstance(result, dict) else {})}
 
     async def _take_turns(self) -> None:
         while not self._turns.is_over:
+            if self._stopped is not None:
+                raise self._stopped
             if self._outside.has_news:
                 await self._look()
             if self._turns.has_events:
                 await self._turn()
             elif self._may_continue_as_new():
-                _continue_as_new(self._given)
+                _continue_as_new(self._given, has_kept=self._has_kept)
             else:
                 await self._idle()
 
@@ -349,7 +398,9 @@ class _DeclaredRun(_Local):
     async def _idle(self) -> None:
         """Wait for an event or the next timer."""
         self._set_alarm()
-        await workflow.wait_condition(lambda: self._turns.has_events or self._outside.has_news or self._is_timer_due)
+        await workflow.wait_condition(
+            lambda: self._turns.has_events or self._outside.has_news or self._is_timer_due or self._stopped is not None
+        )
         if self._is_timer_due:
             self._is_timer_due = False
             if self._missing:
@@ -396,7 +447,7 @@ class _DeclaredRun(_Local):
             self._inbox.forget(key)
         effects = self._turns.landed(self._state)
         if self._may_continue_as_new():
-            _continue_as_new(self._given)
+            _continue_as_new(self._given, has_kept=self._has_kept)
         await self._carry_out(effects)
 
     async def _commit(self, batch: list[Planned], nudges: tuple[str, ...], *, is_final: bool) -> bool:
@@ -435,6 +486,7 @@ class _DeclaredRun(_Local):
             is_final=is_final,
             before=self._state.digest,
             origin=self._origin,
+            has_kept=self._has_kept,
         )
 
     def _begin_anew(self, stored: StateAnswer, fence: int, inbox: Sequence[str]) -> None:
@@ -471,13 +523,29 @@ class _DeclaredRun(_Local):
         is_long = workflow.info().is_continue_as_new_suggested()
         return is_long and not self._turns.is_over and not self._attempts and not self._outside.has_sent
 
+    def _is_to_continue_as_new(self) -> bool:
+        """Return whether the history is so long that no more attempts begin until it is a fresh one.
+
+        Some are always under way in a wide run, which would then never come to a moment for that.
+        """
+        info = workflow.info()
+        if not info.is_continue_as_new_suggested():
+            return False
+        length = info.get_current_history_length()
+        self._long_from = self._long_from or length
+        return length >= _MOST_PAST_SUGGESTION * self._long_from
+
     # Effects.
 
     async def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
-                case RunStep() | StartChild():
-                    self._waiting[effect.token_id] = effect
+                case RunStep():
+                    await self._ask(effect, StepRequest(effect, self._identity, self._spent, self._step_count()))
+                case StartChild():
+                    seed = seed_of(effect.rule, self._state)
+                    request = ChildRequest(effect, self._identity, seed.context, seed.variables, seed.metadata)
+                    await self._ask(effect, request)
                 case Abandon(token_id=token_id):
                     self._abandon(token_id)
                 case Note():
@@ -487,25 +555,36 @@ class _DeclaredRun(_Local):
                     pass
         self._start_waiting()
 
+    async def _ask(self, asked: RunStep | StartChild, request: StepRequest | ChildRequest) -> None:
+        found = self._attempts.get(asked.token_id)
+        if found is not None and (found.key, found.number) == (asked.key, asked.attempt):
+            return
+        self._abandon(asked.token_id)
+        try:
+            self._waiting[asked.token_id] = asked, await self._sealed(request)
+        except _Refused as refused:
+            error, names = refused.answer.error or {}, refused.answer.names
+            self._turns.add(EffectDone(_failure(asked, error, names, is_final=True)))
+
+    def _step_count(self) -> int:
+        """Return how many steps are recorded or under way."""
+        return decode(self._state.sections["step_count"].get(ONLY, b"0")) + len(self._attempts) + len(self._waiting)
+
     def _start_waiting(self) -> None:
-        while self._waiting and len(self._attempts) < _MOST_AT_ONCE:
+        while self._waiting and len(self._attempts) < _MOST_AT_ONCE and not self._is_to_continue_as_new():
             if self._asked_bytes > _MOST_ASKED_BYTES:
                 asyncio.create_task(self._start_in_next_task())  # noqa: RUF006 - Temporal's loop keeps its tasks
                 return
-            self._start(self._waiting.pop(next(iter(self._waiting))))
+            self._start(*self._waiting.pop(next(iter(self._waiting))))
 
     async def _start_in_next_task(self) -> None:
         await workflow.sleep(0.001)
         self._asked_bytes = 0
         self._start_waiting()
 
-    def _start(self, asked: RunStep | StartChild) -> None:
-        found = self._attempts.get(asked.token_id)
-        if found is not None and (found.key, found.number) == (asked.key, asked.attempt):
-            return
-        self._abandon(asked.token_id)
-        self._missing.discard(asked.token_id)
-        making = self._make(asked) if isinstance(asked, RunStep) else self._start_child(asked)
+    def _start(self, asked: RunStep | StartChild, request: RawValue) -> None:
+        self._asked_bytes += len(request.payload.data)
+        making = self._make(asked, request) if isinstance(asked, RunStep) else self._start_child(asked, request)
         self._attempts[asked.token_id] = _Attempt(asked.key, asked.attempt, asyncio.create_task(making))
 
     def _abandon(self, token_id: str) -> None:
@@ -530,15 +609,8 @@ class _DeclaredRun(_Local):
         self._turns.add(done)
         self._start_waiting()
 
-    async def _make(self, asked: RunStep) -> None:
-        count = decode(self._state.sections["step_count"].get(ONLY, b"0")) + len(self._attempts) - 1
+    async def _make(self, asked: RunStep, request: RawValue) -> None:
         name = asked.uses or f"script:{asked.language}"
-        try:
-            request = sealed(StepRequest(asked, self._identity, self._spent, count), f"what step {asked.key!r} is given")
-        except LimitExceeded as error:
-            self._ended(asked, EffectDone(_failure(asked, error_value(error), error_names(error), is_final=True)))
-            return
-        self._asked_bytes += len(request.payload.data)
         try:
             given = await workflow.execute_activity(
                 name,
@@ -550,7 +622,10 @@ class _DeclaredRun(_Local):
                 retry_policy=_REMOTE,
                 summary=asked.key,
             )
-            answer = read(given, StepAnswer)
+            answer = self._read(given, StepAnswer)
+        except TryTaskAgain as error:
+            self._stopped = error
+            return
         except ActivityError as error:
             if is_cancelled_exception(error):
                 return
@@ -563,16 +638,7 @@ class _DeclaredRun(_Local):
             self._missing.add(asked.token_id)
         self._ended(asked, done)
 
-    async def _start_child(self, asked: StartChild) -> None:
-        seed = seed_of(asked.rule, self._state)
-        try:
-            request = sealed(
-                ChildRequest(asked, self._identity, seed.context, seed.variables, seed.metadata),
-                f"what child {asked.child_id!r} is given",
-            )
-        except LimitExceeded as error:
-            self._ended(asked, EffectDone(_failure(asked, error_value(error), error_names(error), is_final=True)))
-            return
+    async def _start_child(self, asked: StartChild, request: RawValue) -> None:
         given = await workflow.execute_activity(
             Activity.START_CHILD,
             request,
@@ -581,7 +647,11 @@ class _DeclaredRun(_Local):
             retry_policy=_REMOTE,
             summary=asked.key,
         )
-        answer = read(given, ChildAnswer)
+        try:
+            answer = self._read(given, ChildAnswer)
+        except TryTaskAgain as error:
+            self._stopped = error
+            return
         if answer.error is not None:
             self._ended(asked, EffectDone(_failure(asked, answer.error, answer.names, is_final=True)))
         elif answer.news is not None and not asked.is_detached:
@@ -600,7 +670,7 @@ class _FunctionRun(_Local):
             await self._leave_sent()
             running = workflow.start_activity(
                 Activity.RUN_FUNCTION,
-                sealed(FunctionRequest(self._given.execution_id, self._given.workspace_id, origin), "the input of the run"),
+                await self._sealed(FunctionRequest(self._given.execution_id, self._given.workspace_id, origin)),
                 result_type=RawValue,
                 start_to_close_timeout=_LONGEST,
                 heartbeat_timeout=self._heartbeat,
@@ -610,12 +680,12 @@ class _FunctionRun(_Local):
             while not running.done():
                 await workflow.wait_condition(lambda: running.done() or self._outside.has_sent)  # noqa: B023 - awaited here
                 await self._leave_sent()
-            answer = read(await running, FunctionAnswer)
+            answer = self._read(await running, FunctionAnswer)
             origin = None
             if answer.is_over:
                 return answer.told
             if workflow.info().is_continue_as_new_suggested() and not self._outside.has_sent:
-                _continue_as_new(self._given)
+                _continue_as_new(self._given, has_kept=self._has_kept)
             await self._wait(answer.wake_ms)
 
     async def _wait(self, wake_ms: int | None) -> None:
@@ -624,9 +694,20 @@ class _FunctionRun(_Local):
             await workflow.wait_condition(lambda: self._outside.has_news, timeout=left)
 
 
-def _continue_as_new(given: RunInput) -> NoReturn:
+def input_of(value: RawValue) -> RunInput:
+    """Return the input of a workflow."""
+    given = _value_in(value, RunInput, workflow_host.get())
+    return given if reference_in(value) is None else msgspec.structs.replace(given, has_kept=True)
+
+
+def _value_in(value: RawValue, kind: type[T], host: WorkflowHost) -> T:
+    reference = reference_in(value)
+    return read(value, kind) if reference is None else msgspec.json.decode(host.kept(reference), type=kind)
+
+
+def _continue_as_new(given: RunInput, *, has_kept: bool) -> NoReturn:
     """Continue as new, with an empty history. The state is in the store; messages that come meanwhile are in the inbox."""
-    workflow.continue_as_new(payload(msgspec.json.encode(msgspec.structs.replace(given, origin=None))))
+    workflow.continue_as_new(payload(msgspec.json.encode(msgspec.structs.replace(given, origin=None, has_kept=has_kept))))
 
 
 def _failure(asked: RunStep | StartChild, error: dict[str, Any], names: Sequence[str], *, is_final: bool) -> AttemptFailed:

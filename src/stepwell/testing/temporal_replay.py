@@ -10,11 +10,13 @@ import argparse
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from stepwell.app.composition import Parts
+from stepwell.model.cipher import parse_keyring
 from stepwell.temporal.connection import TemporalAddress, TemporalConnection
 from stepwell.temporal.service import HostInterceptor
 from stepwell.temporal.workflow import StepwellWorkflow
@@ -45,6 +47,7 @@ async def replay(url: str, address: TemporalAddress) -> tuple[int, dict[str, Exc
             workflows=[StepwellWorkflow],
             interceptors=[HostInterceptor(host)],
             workflow_runner=UnsandboxedWorkflowRunner(),
+            data_converter=connection.client.data_converter,
         )
         results = await replayer.replay_workflows(histories(), raise_on_replay_failure=False)
         return count, dict(results.replay_failures)
@@ -58,8 +61,10 @@ def main() -> int:
     parser.add_argument("url")
     parser.add_argument("--address", default="127.0.0.1:7233")
     parser.add_argument("--namespace", default="default")
+    parser.add_argument("--payload-keys", metavar="FILE", help="the key ring, if payloads are encrypted")
     given = parser.parse_args()
-    count, failures = asyncio.run(replay(given.url, TemporalAddress(given.address, given.namespace)))
+    keys = None if given.payload_keys is None else parse_keyring(Path(given.payload_keys).read_bytes())
+    count, failures = asyncio.run(replay(given.url, TemporalAddress(given.address, given.namespace, payload_keys=keys)))
     for run_id, error in failures.items():
         sys.stdout.write(f"run {run_id}: {error}\n")
     sys.stdout.write(f"{count} histories, {len(failures)} failed\n")

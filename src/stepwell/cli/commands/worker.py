@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from stepwell.cli.workflow_loader import definitions_of, is_document
 from stepwell.config import choose_url, without_secrets
 from stepwell.errors import InvalidInput
 from stepwell.flow.function import registered_names, registered_step_names
+from stepwell.model.cipher import parse_keyring
 
 __all__ = ["worker"]
 
@@ -29,6 +31,7 @@ _TEMPORAL_OPTIONS = (
     "api_key",
     "workspaces",
     "deployment",
+    "search_attributes",
 )
 
 
@@ -62,7 +65,15 @@ _TEMPORAL_OPTIONS = (
 @click.option("--api-key", envvar="TEMPORAL_API_KEY", show_envvar=True, help="A key for Temporal Cloud.")
 @click.option("--workspace", "workspaces", multiple=True, help="Serve the Temporal task queue of this workspace, too; repeatable.")
 @click.option("--deployment", nargs=2, metavar="NAME BUILD", help="The Temporal worker deployment and build id of this worker.")
-def worker(modules: tuple[str, ...], grace_seconds: float, engine: str, **options: Any) -> None:
+@click.option(
+    "--payload-keys",
+    metavar="FILE",
+    envvar="STEPWELL_PAYLOAD_KEYS",
+    show_envvar=True,
+    help="JSON file with the keys that encrypt all payloads on Temporal.",
+)
+@click.option("--search-attributes", is_flag=True, help="Give workflows the search attribute StepwellWorkspace.")
+def worker(modules: tuple[str, ...], grace_seconds: float, engine: str, payload_keys: str | None, **options: Any) -> None:
     """Run the workflows and steps of these modules (names or .py files) until stopped.
 
     A file with a definition (.yaml, .json) is put into the store. At SIGTERM or Ctrl-C the worker claims no more runs, finishes
@@ -91,7 +102,9 @@ def worker(modules: tuple[str, ...], grace_seconds: float, engine: str, **option
         serving: Drains = well
         if not is_local:
             place = choose_url(given.url)[0]
-            worker = stack.enter_context(TemporalWorker(place, grace_seconds=grace_seconds, **temporal, **options))
+            keys = None if payload_keys is None else _keys_of(payload_keys)
+            made = TemporalWorker(place, grace_seconds=grace_seconds, payload_keys=keys, **temporal, **options)
+            worker = stack.enter_context(made)
             worker.on_failure = lambda: os.kill(os.getpid(), signal.SIGTERM)
             serving = worker
 
@@ -110,3 +123,12 @@ def worker(modules: tuple[str, ...], grace_seconds: float, engine: str, **option
         if isinstance(serving, TemporalWorker) and serving.failure is not None:
             raise serving.failure
     given.screen.note("worker has ended; unfinished runs are handed back")
+
+
+def _keys_of(file: str) -> dict[str, bytes]:
+    """Return the keys of a key ring file, the active one last."""
+    try:
+        ring = parse_keyring(Path(file).read_bytes())
+    except OSError as error:
+        raise InvalidInput(f"the file {file!r} cannot be read: {error.strerror}") from None
+    return {name: key for name, key in ring.keys.items() if name != ring.active} | {ring.active: ring.keys[ring.active]}
