@@ -8,7 +8,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup demo blocking format lint types layers quick test coverage soak mutants bench scale rivals pictures lock rivals-lock clean
+.PHONY: help setup demo blocking format lint types layers chromium quick test coverage soak mutants bench scale rivals pictures lock rivals-lock clean
 unexport PYTHONWARNINGS # what counts as an error is said in pyproject.toml alone
 unexport PYTHONDONTWRITEBYTECODE # without bytecode, each of the hundreds of processes that the tests start compiles Stepwell again
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal
@@ -54,11 +54,19 @@ quick: lint types layers ## lint, types, layers, and the tests in memory without
 	@echo "==> quick: unit, conformance and acceptance tests on the store in memory"
 	@$(PYTEST) --quiet --stores memory tests/unit tests/conformance tests/acceptance
 
-test: lint types layers ## everything that must pass: lint, types, layers, and all tests on all stores
+chromium: ## the browser of the dashboard's tests: Debian's, installed where that can be done here
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable || { \
+	    test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "==> set-up: chromium from Debian" >&2 && \
+	    export DEBIAN_FRONTEND=noninteractive && \
+	    { apt-get install -qq -y --no-install-recommends chromium fonts-liberation >/dev/null 2>&1 || \
+	        { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium fonts-liberation >/dev/null; }; }; } || \
+	    echo "no Chromium: the browser tests will fail; run: sudo apt-get install -y chromium" >&2
+
+test: lint types layers chromium ## everything that must pass: lint, types, layers, and all tests on all stores
 	@echo "==> test: all tests on all stores"
 	@$(PYTEST)
 
-coverage: $(STAMP) ## all tests, measuring branch coverage; fails below the limit in pyproject.toml
+coverage: $(STAMP) chromium ## all tests, measuring branch coverage; fails below the limit in pyproject.toml
 	@echo "==> coverage: all tests on all stores, with branch coverage"
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -n 2 --dist worksteal

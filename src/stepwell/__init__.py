@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from stepwell.maintenance.backup import BackupReport, BackupVerification, verify_backup
     from stepwell.maintenance.restore import RestoreReport
     from stepwell.maintenance.usage import Amount, Usage
-    from stepwell.model.access import AccessToken, Identity, IssuedToken, Role
+    from stepwell.model.access import AccessToken, Identity, IssuedToken, Role, SignalLink
     from stepwell.model.execution_state import Change, ExecutionState
     from stepwell.model.limits import Limits
     from stepwell.model.queue_item import ItemStatus, Override, QueueSettings, Tier, Workspace
@@ -183,6 +183,7 @@ __all__ = [
     "ScheduleTrigger",
     "Scope",
     "ScriptFailed",
+    "SignalLink",
     "StateChange",
     "Status",
     "StepFailed",
@@ -322,7 +323,7 @@ _HOMES = {
     "runtime.progress": ("Offer", "Progress", "Waiting"),
     "runtime.step_history": ("AttemptRecord", "ErrorRecord", "StepRecord"),
     "runtime.waiting_on": ("WaitingOn",),
-    "model.access": ("AccessToken", "Identity", "IssuedToken", "Role"),
+    "model.access": ("AccessToken", "Identity", "IssuedToken", "Role", "SignalLink"),
     "state.conversations": ("Answer", "ConversationSummary", "Turn", "TurnResult"),
     "state.data_store": ("DataStore",),
     "state.locks": ("HeldLock",),

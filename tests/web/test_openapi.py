@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -39,11 +40,13 @@ async def test_the_document_is_public_and_names_the_sub_path():
 
 async def prepare(api: Api, client: httpx.AsyncClient) -> dict[str, str]:
     """Put what the examples act on, and return the parameters of the paths."""
-    await api.well.start(approve, workspace="acme", execution_id="run")
-    item = await api.well.enqueue(greet, "Ada", workspace="acme")
-    await client.put("/api/v1/schedules/nightly?workspace=acme", json={"workflow": "greet", "every_ms": 3_600_000})
     hold = await client.post("/api/v1/locks/lock/acquire?workspace=acme", json={"holder": "worker-7"})
     assert hold.json()["fence"] == 1
+    run = await api.well.start(approve, workspace="acme", execution_id="run")
+    item = await api.well.enqueue(greet, "Ada", workspace="acme")
+    await client.put("/api/v1/schedules/nightly?workspace=acme", json={"workflow": "greet", "every_ms": 3_600_000})
+    while not (await run.progress()).offers:  # noqa: ASYNC110 - a worker of its own takes the run there
+        await asyncio.sleep(0.01)
     return {
         "execution_id": "run",
         "item_id": item.item_id,

@@ -1,4 +1,4 @@
-"""Access to the HTTP server: roles, identities and access tokens, as values."""
+"""Access to the HTTP server: roles, identities, access tokens and links, as values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["AccessToken", "Identity", "IssuedToken", "Role"]
+__all__ = ["AccessToken", "Identity", "IssuedToken", "Role", "SignalLink"]
 
 
 class Role(StrEnum):
@@ -55,3 +55,17 @@ class IssuedToken(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"<IssuedToken {self.token.token_id!r}>"
+
+
+class SignalLink(msgspec.Struct, frozen=True, kw_only=True):
+    """A link with which somebody without an account sends one signal to one run."""
+
+    execution_id: str
+    workspace: str
+    signal: str
+    """The name of the signal, or the key of the approval."""
+    by: str | None = None
+    """The person to whom the link was given; None: whoever opens it says so."""
+    created_by: str
+    """Who asked for it, for the person who opens it and the audit."""
+    expires_at: datetime

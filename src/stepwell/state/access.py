@@ -1,4 +1,4 @@
-"""Access to the HTTP server: tokens of programs, sessions of people, and one-time tickets that open a session.
+"""Access to the HTTP server: tokens of programs, sessions of people, tickets that open a session, links that send a signal.
 
 The store has only the SHA-256 of a secret, so that a copy of the store opens no door. Secrets are random (256 bits): a slow hash
 would protect nothing more. All rows live in one scope of Stepwell's own records, and expire by the store's clock.
@@ -16,7 +16,7 @@ import msgspec
 from stepwell.clock import from_ms
 from stepwell.duration import Span, held_seconds
 from stepwell.errors import InvalidInput, NotFound
-from stepwell.model.access import AccessToken, Identity, IssuedToken, Role
+from stepwell.model.access import AccessToken, Identity, IssuedToken, Role, SignalLink
 from stepwell.model.commit import StateBatch, Written
 from stepwell.model.ids import check_key
 from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
@@ -27,7 +27,7 @@ from stepwell.state.scoped_state import StateOperations
 __all__ = ["AccessOperations"]
 
 _PATH = internal_path("access", DEFAULT_WORKSPACE)
-_TOKEN, _SESSION, _TICKET = "token/", "session/", "ticket/"
+_TOKEN, _SESSION, _TICKET, _LINK = "token/", "session/", "ticket/", "link/"
 _SERVER_KEY = "server-key"
 _PREFIX = "swt"
 _PAGE = 1_000
@@ -50,6 +50,7 @@ class _Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder(_Row).decode
+_decode_link = msgspec.json.Decoder(SignalLink).decode
 
 
 def _digest(secret: str) -> str:
@@ -138,6 +139,39 @@ class AccessOperations:
         if row is None or not (yield from self._delete(_TICKET + _digest(secret))):
             return None  # used up at this very moment
         return Identity(name=row.name, role=row.role, workspace=row.workspace, token_id=row.token_id)
+
+    def create_link(
+        self, execution_id: str, signal: str, workspace: str, by: str | None, created_by: str, ttl: Span
+    ) -> Operation[tuple[str, SignalLink]]:
+        """Store a link that sends one signal, and return its secret."""
+        check_key(execution_id, "an execution id")
+        check_key(signal, "a signal's name")
+        check_key(workspace, "a workspace id")
+        seconds = held_seconds(ttl, "ttl")
+        now = yield from read(self._store.now_ms)
+        link = SignalLink(
+            execution_id=execution_id,
+            workspace=workspace,
+            signal=signal,
+            by=by,
+            created_by=created_by,
+            expires_at=from_ms(now + round(seconds * 1000)),
+        )
+        secret = self._new_secret()
+        row = msgspec.Raw(_encode(link))
+        yield from self._shared.write(Put(_PATH, _LINK + _digest(secret), row, ttl_ms=round(seconds * 1000), expected=ABSENT))
+        return secret, link
+
+    def link(self, secret: str) -> Operation[SignalLink | None]:
+        """Return what a link does; None if it is unknown, expired or was used."""
+        key = _LINK + _digest(secret)
+        found = yield from read(lambda: self._store.entries(_PATH, (key,)))
+        return None if key not in found else _decode_link(found[key].data or b"")
+
+    def redeem_link(self, secret: str) -> Operation[SignalLink | None]:
+        """Use a link up, and return what it does; None if it is unknown, expired or was used."""
+        found = yield from self.link(secret)
+        return found if found is not None and (yield from self._delete(_LINK + _digest(secret))) else None
 
     def server_key(self) -> Operation[bytes]:
         """Return the key that the HTTP server signs cursors and links with; the first call makes it."""

@@ -28,6 +28,7 @@ from stepwell.state.conversations import ConversationSummary, Turn
 from stepwell.state.history import ExecutionSummary
 from stepwell.state.remote_locks import RemoteHold
 from stepwell.state.request_log import AuditEntry
+from stepwell.web.api.approvals import CreatedLink, OpenOffer
 from stepwell.web.api.bulk import BulkReport
 from stepwell.web.api.definitions import DefinitionView
 from stepwell.web.api.queue import EnqueuedItem
@@ -284,6 +285,32 @@ class Operations:
             {201: StartedRun},
             {"workspace": workspace},
             {"new_id": new_id, "at": at},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def list_approvals(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[OpenOffer]:
+        """Return the answers that waiting runs accept now, newest runs first."""
+        return self._call(
+            "GET", "/approvals", {200: Page[OpenOffer]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+        )
+
+    def create_link(
+        self,
+        execution_id: str,
+        *,
+        signal: str,
+        by: str | None = None,
+        ttl_ms: int = 259200000,
+        idempotency_key: str | None = None,
+        workspace: str | None = None,
+    ) -> CreatedLink:
+        """Create a link that sends one signal, once."""
+        return self._call(
+            "POST",
+            f"/runs/{quote(execution_id, safe='')}/links",
+            {201: CreatedLink},
+            {"workspace": workspace},
+            {"signal": signal, "by": by, "ttl_ms": ttl_ms},
             {"Idempotency-Key": idempotency_key},
         )
 

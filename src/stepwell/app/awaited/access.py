@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from stepwell.duration import Span
-from stepwell.model.access import AccessToken, Identity, IssuedToken
+from stepwell.model.access import AccessToken, Identity, IssuedToken, SignalLink
+from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.operations import AsyncDriver
 from stepwell.state.access import AccessOperations
 
@@ -77,6 +78,39 @@ class AsyncAccess:
     async def redeem_ticket(self, secret: str) -> Identity | None:
         """Use a ticket up, and return who it stands for; None if it is unknown, expired or was used."""
         return await self._driver.run(self._do.redeem_ticket(secret))
+
+    async def create_link(
+        self,
+        execution_id: str,
+        signal: str,
+        *,
+        workspace: str = DEFAULT_WORKSPACE,
+        by: str | None = None,
+        created_by: str = "",
+        ttl: Span = "3d",
+    ) -> tuple[str, SignalLink]:
+        """Create a link that sends one signal to one run once, and return its secret: the page is ``/links/SECRET``.
+
+        - ``execution_id``: the run.
+        - ``signal``: the name of the signal, or the key of the approval.
+        - ``workspace``: the workspace of the run.
+        - ``by``: the person to whom the link is given, whose name the answer carries; None: whoever opens it says so.
+        - ``created_by``: who asks, for the person who opens it.
+        - ``ttl``: after this time it is refused.
+
+        Example:
+
+            secret, link = await well.access.create_link("order-7", "approve", by="ann", ttl="3d")
+        """
+        return await self._driver.run(self._do.create_link(execution_id, signal, workspace, by, created_by, ttl))
+
+    async def link(self, secret: str) -> SignalLink | None:
+        """Return what a link does; None if it is unknown, expired or was used."""
+        return await self._driver.run(self._do.link(secret))
+
+    async def redeem_link(self, secret: str) -> SignalLink | None:
+        """Use a link up, and return what it does; None if it is unknown, expired or was used."""
+        return await self._driver.run(self._do.redeem_link(secret))
 
     async def server_key(self) -> bytes:
         """Return the key that the HTTP servers of this store sign cursors and links with; the first call makes it."""

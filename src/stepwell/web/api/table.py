@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepwell.web.api import bulk, definitions, queue, runs, schedules, server, state, webhooks, workspaces
+from stepwell.web.api import approvals, bulk, definitions, queue, runs, schedules, server, state, webhooks, workspaces
 from stepwell.web.route import RouteTable
 
 __all__ = ["TABLE"]
@@ -10,6 +10,7 @@ __all__ = ["TABLE"]
 TABLE = RouteTable(
     (
         *server.ROUTES,
+        *approvals.ROUTES,
         *runs.ROUTES,
         *bulk.ROUTES,
         *queue.ROUTES,

@@ -1,0 +1,52 @@
+"""Approvals: what waits for people, and links with which somebody without an account answers."""
+
+from __future__ import annotations
+
+from tests.web.servers import approve, async_test, fail, greet, served
+
+from stepwell import AsyncStepwell, FakeClock
+
+__all__ = ["approve", "fail", "greet"]
+
+V1 = "/api/v1"
+
+
+@async_test
+async def test_the_list_has_each_answer_that_a_waiting_run_accepts():
+    async with served() as api, api.client("operator") as client, api.client("rival") as rival:
+        await client.put(f"{V1}/runs/r", json={"workflow": "approve"})
+        while not (found := (await client.get(f"{V1}/approvals")).json()["items"]):
+            pass
+        assert [(each["execution_id"], each["name"], each["kind"]) for each in found] == [("r", "approve", "signal")]
+        assert (await rival.get(f"{V1}/approvals")).json()["items"] == []
+        made = await client.post(f"{V1}/runs/r/links", json={"signal": "approve", "by": "ann"})
+        assert made.status_code == 201
+        secret = made.json()["url"].rpartition("/links/")[2]
+        link = await api.well.access.link(secret)
+        assert link is not None
+        assert (link.execution_id, link.workspace, link.signal, link.by, link.created_by) == (
+            "r",
+            "acme",
+            "approve",
+            "ann",
+            "operator",
+        )
+        other = await client.post(f"{V1}/runs/r/links", json={"signal": "other"})
+        assert (other.status_code, other.json()["code"]) == (409, "SW-206")
+        foreign = await rival.post(f"{V1}/runs/r/links", json={"signal": "approve"})
+        assert foreign.status_code == 404
+
+
+@async_test
+async def test_a_link_is_used_once_and_expires():
+    clock = FakeClock()
+    async with AsyncStepwell("memory://", worker=False, clock=clock) as well:
+        secret, link = await well.access.create_link("r", "approve", ttl="1h")
+        assert await well.access.redeem_link(secret) == link
+        assert await well.access.redeem_link(secret) is None
+        assert await well.access.link(secret) is None
+        late, _ = await well.access.create_link("r", "approve", ttl="1h")
+        clock.advance("61m")
+        assert await well.access.redeem_link(late) is None
+        for wrong in ("", "x", secret[:-1], "\x00", "é" * 500):
+            assert await well.access.link(wrong) is None
