@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from tests.web.servers import approve, async_test, fail, greet, served
 
 from stepwell import AsyncStepwell, FakeClock
@@ -15,8 +17,9 @@ V1 = "/api/v1"
 async def test_the_list_has_each_answer_that_a_waiting_run_accepts():
     async with served() as api, api.client("operator") as client, api.client("rival") as rival:
         await client.put(f"{V1}/runs/r", json={"workflow": "approve"})
-        while not (found := (await client.get(f"{V1}/approvals")).json()["items"]):
-            pass
+        while await api.well.run("r").status() != "WAITING":  # noqa: ASYNC110 - its worker has it there soon
+            await asyncio.sleep(0.01)
+        found = (await client.get(f"{V1}/approvals")).json()["items"]
         assert [(each["execution_id"], each["name"], each["kind"]) for each in found] == [("r", "approve", "signal")]
         assert (await rival.get(f"{V1}/approvals")).json()["items"] == []
         made = await client.post(f"{V1}/runs/r/links", json={"signal": "approve", "by": "ann"})

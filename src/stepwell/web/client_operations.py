@@ -77,6 +77,32 @@ class Operations:
         """Return one kind of error."""
         return self._call("GET", f"/problems/{quote(code, safe='')}", {200: ProblemKind}, {}, None, {})
 
+    def list_approvals(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[OpenOffer]:
+        """Return the answers that waiting runs accept now, newest runs first."""
+        return self._call(
+            "GET", "/approvals", {200: Page[OpenOffer]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+        )
+
+    def create_link(
+        self,
+        execution_id: str,
+        *,
+        signal: str,
+        by: str | None = None,
+        ttl_ms: int = 259200000,
+        idempotency_key: str | None = None,
+        workspace: str | None = None,
+    ) -> CreatedLink:
+        """Create a link that sends one signal, once."""
+        return self._call(
+            "POST",
+            f"/runs/{quote(execution_id, safe='')}/links",
+            {201: CreatedLink},
+            {"workspace": workspace},
+            {"signal": signal, "by": by, "ttl_ms": ttl_ms},
+            {"Idempotency-Key": idempotency_key},
+        )
+
     def list_runs(
         self, *, filter: str = "", limit: int = 50, cursor: str | None = None, workspace: str | None = None
     ) -> Page[ExecutionSummary]:
@@ -285,32 +311,6 @@ class Operations:
             {201: StartedRun},
             {"workspace": workspace},
             {"new_id": new_id, "at": at},
-            {"Idempotency-Key": idempotency_key},
-        )
-
-    def list_approvals(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[OpenOffer]:
-        """Return the answers that waiting runs accept now, newest runs first."""
-        return self._call(
-            "GET", "/approvals", {200: Page[OpenOffer]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
-        )
-
-    def create_link(
-        self,
-        execution_id: str,
-        *,
-        signal: str,
-        by: str | None = None,
-        ttl_ms: int = 259200000,
-        idempotency_key: str | None = None,
-        workspace: str | None = None,
-    ) -> CreatedLink:
-        """Create a link that sends one signal, once."""
-        return self._call(
-            "POST",
-            f"/runs/{quote(execution_id, safe='')}/links",
-            {201: CreatedLink},
-            {"workspace": workspace},
-            {"signal": signal, "by": by, "ttl_ms": ttl_ms},
             {"Idempotency-Key": idempotency_key},
         )
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from html import escape
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
 from stepwell.clock import from_ms
 from stepwell.errors import StepwellError
@@ -14,6 +13,7 @@ from stepwell.model.access import Identity
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.state.request_log import AuditEntry
 from stepwell.web.authentication import COOKIE, check_csrf, check_same_origin
+from stepwell.web.dashboard.rendering import html_page
 from stepwell.web.request_body import form_of
 from stepwell.web.server import Server
 
@@ -39,7 +39,7 @@ class SessionPages:
 
     async def show_login(self, request: Request) -> Response:
         """Show the form that takes a token."""
-        return self._form(request, "", 200)
+        return self._form(request, "", 200, request.query_params.get("next", "/"))
 
     async def login(self, request: Request) -> Response:
         """Open a session with the token of the form."""
@@ -47,7 +47,7 @@ class SessionPages:
         form = await form_of(request)
         identity = await self._server.well.access.identify(form.get("token", "").strip())
         if identity is None:
-            return self._form(request, "This token is unknown, expired or revoked. Make one with: stepwell token create", 401)
+            return self._form(request, "This token is unknown, expired or revoked.", 401, form.get("next", "/"))
         return await self._entered(request, identity, form.get("next", "/"))
 
     async def enter(self, request: Request) -> Response:
@@ -104,13 +104,6 @@ class SessionPages:
         except StepwellError as error:
             log.error("the audit lacks request %s (%s by %s): %s", entry.request_id, action, identity.name, error)
 
-    def _form(self, request: Request, message: str, status: int) -> Response:
-        root, target = request.scope.get("root_path", ""), request.query_params.get("next", "/")
-        page = (
-            '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-            f"<title>Sign in to Stepwell</title><main><h1>Sign in to Stepwell</h1><p role=alert>{escape(message)}</p>"
-            f'<form method="post" action="{escape(root)}/login"><input type="hidden" name="next" value="{escape(target)}">'
-            '<label>Access token <input name="token" type="password" autocomplete="off" required autofocus></label> '
-            "<button>Sign in</button></form></main></html>"
-        )
-        return HTMLResponse(page, status, {"cache-control": "no-store"})
+    def _form(self, request: Request, message: str, status: int, target: str = "/") -> Response:
+        values = {"title": "Sign in to Stepwell", "message": message, "next": target}
+        return html_page(request, "login.html", values, status=status)
