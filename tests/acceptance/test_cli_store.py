@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from tests.support.command_line import Shell, shell
 
-from stepwell import Scope, Stepwell
+from stepwell import Scope, Stepwell, SystemClock
+from stepwell.cli.commands import doctor
 from stepwell.cli.commands.state import scope_of
 
 __all__ = ["shell"]
@@ -127,3 +129,19 @@ def test_completion_scripts_are_printed(shell: Shell):
         assert "_STEPWELL_COMPLETE" in shell("completion", name).out
     assert "_STEPWELL_COMPLETE" in shell("completion", "zsh", "--json").json["script"]
     assert shell("completion", "tcsh").code == 2
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_doctor_warns_of_a_clock_that_differs_from_the_stores(
+    shell: Shell, postgres_url: str, monkeypatch: pytest.MonkeyPatch, hours: int
+):
+    class WrongClock(SystemClock):
+        def now_ms(self) -> int:
+            return super().now_ms() + hours * 3_600_000
+
+    monkeypatch.setattr(doctor, "SystemClock", WrongClock)
+    [found] = [each for each in shell("doctor", "--url", postgres_url, "--json").json["findings"] if each["name"] == "clock"]
+    assert found["state"] == "warning"
+    assert re.search(
+        rf"the store's is [{'-' if hours > 0 else '+'}]3[56]\d{{5}} ms from this machine's.*synchronize it", found["text"]
+    )

@@ -10,6 +10,7 @@ from tests.support import store_urls
 
 import stepwell
 from stepwell import ExecutionFailed, Stepwell, SystemClock, step, workflow
+from stepwell.pipeline.store_clock import StoreClock
 
 url = store_urls.url
 
@@ -90,6 +91,22 @@ def test_run_that_a_worker_with_a_wrong_clock_left_resting_goes_on_at_another(ur
     with Stepwell(url, clock=clock) as wrong, Stepwell(url) as right:
         runs = [well.start(sleeper) for well in (wrong, right) for _ in range(3)]
         assert [run.result(timeout=20) for run in runs] == ["slept"] * 6
+
+
+@SERVERS
+def test_timer_of_a_worker_whose_clock_is_measured_a_little_fast_needs_no_poll(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim that comes too early finds nothing, and is not made again."""
+    really = StoreClock.measure
+
+    def measure(clock: StoreClock) -> None:
+        really(clock)
+        clock.skew_ms += 20  # as far as a reply in 40 ms leaves it open
+        clock.early_ms += 20
+
+    monkeypatch.setattr(StoreClock, "measure", measure)
+    monkeypatch.setattr("stepwell.runtime.worker._POLL_SECONDS", 3_600)
+    with Stepwell(url) as well:
+        assert well.start(sleeper).result(timeout=20) == "slept"
 
 
 @SERVERS

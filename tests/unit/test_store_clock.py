@@ -27,11 +27,12 @@ class Machine(FakeClock):
 class FarStore:
     """A store whose clock is ahead; its reply takes a while, the more of it after the clock was read."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, *, is_remote: bool = False) -> None:
+        self.is_remote = is_remote
         self.machine, self.ahead_ms, self.reply_seconds, self.is_away, self.asked = machine, HOUR_MS, 0.0, False, 0
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(is_shared=True, has_blocking_writes=False)
+        return Capabilities(is_shared=True, has_blocking_writes=self.is_remote)
 
     def now_ms(self) -> int:
         self.asked += 1
@@ -76,6 +77,28 @@ def test_slow_reply_moves_the_time_only_if_it_proves_a_difference(
     store.reply_seconds, store.ahead_ms = 2.0, ahead_ms
     clock.measure()
     assert clock.skew_ms == skew_ms
+
+
+@pytest.mark.parametrize("reply_ms", [0, 1, 8, 60])
+@pytest.mark.parametrize("ahead_ms", [-HOUR_MS, 0, 3, HOUR_MS])
+def test_time_is_early_by_at_most_what_the_measurement_could_not_tell(machine: Machine, reply_ms: int, ahead_ms: int) -> None:
+    """A worker that claims what is due by its own clock waits for as long as that."""
+    store = FarStore(machine, is_remote=True)
+    clock = StoreClock(store, machine)  # type: ignore[arg-type]
+    store.reply_seconds, store.ahead_ms = reply_ms / 1000, ahead_ms
+    clock.measure()
+    store.reply_seconds = 0
+    assert clock.now_ms() - clock.early_ms <= store.now_ms()
+    assert clock.early_ms <= reply_ms + 1
+    store.reply_seconds = 10.0
+    clock.measure()
+    assert clock.early_ms <= 50, "one slow reply delays no timer noticeably"
+
+
+def test_store_that_reads_this_clock_is_never_behind_it(store: FarStore, clock: StoreClock) -> None:
+    store.reply_seconds = 1.0
+    clock.measure()
+    assert clock.early_ms == 0
 
 
 def test_refresh_measures_again_after_a_minute(clock: StoreClock, store: FarStore, machine: Machine) -> None:

@@ -19,6 +19,8 @@ __all__ = ["StoreClock"]
 
 _FRESH_SECONDS = 60.0
 """Clocks drift by some milliseconds in this time."""
+_MOST_EARLY_MS = 50
+"""A reply that took longer was slow for once: what waits for its time is not held up as long as that."""
 _STEP_SECONDS = 1.0
 """A machine's clock that went this much further, or less far, than ``time.monotonic`` was set."""
 
@@ -32,6 +34,8 @@ class StoreClock:
         self._skew = timedelta(0)
         self.skew_ms = 0
         """How many milliseconds the store's clock is ahead of this machine's, as last measured."""
+        self.early_ms = 0
+        """By how many milliseconds the store's clock may be behind ``now_ms``, as far as the last measurement could tell."""
         self._measured: tuple[float, float] | None = None
         """``time.monotonic`` and this machine's time in seconds at the last measurement; None if there was none."""
 
@@ -62,6 +66,8 @@ class StoreClock:
         if not least <= self.skew_ms <= most:
             self.skew_ms = (least + most) // 2
             self._skew = timedelta(milliseconds=self.skew_ms)
+        # One more, since both clocks are cut off at the millisecond. A store of this machine reads this very clock.
+        self.early_ms = min(self.skew_ms - least + 1, _MOST_EARLY_MS) if self._is_remote else 0
         self._measured = monotonic(), heard / 1000
 
     def refresh(self) -> None:

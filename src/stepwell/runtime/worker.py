@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import CommitUnknown, LeaseLost, NotFound, StepwellError, StoreUnavailable
 from stepwell.flow.function import Workflow
@@ -20,6 +19,7 @@ from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
 from stepwell.pipeline.notifications import DUE, Notifications, is_running
 from stepwell.pipeline.operations import AsyncDriver, read, write
+from stepwell.pipeline.store_clock import StoreClock
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.known_workflows import KnownWorkflows
 from stepwell.runtime.lease_renewal import LeaseRenewal, monotonic
@@ -72,7 +72,7 @@ class Worker:
         executions: Executions,
         driver: AsyncDriver,
         notifications: Notifications,
-        clock: Clock,
+        clock: StoreClock,
         limits: Limits,
         new_id: NewId,
         concurrency: int,
@@ -322,7 +322,8 @@ class Worker:
     # Waking and ending.
 
     def _until_next_wake(self) -> float:
-        now = self._clock.now_ms()
+        # A claim that comes a moment too early finds nothing, and the next one is that of the poll.
+        now = self._clock.now_ms() - self._clock.early_ms
         soonest = self._wakes.next_after(now)
         return _POLL_SECONDS if soonest is None else min((soonest - now) / 1000, _POLL_SECONDS)
 
