@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
+from stepwell.clock import from_ms
 from stepwell.errors import (
     Conflict,
     ExecutionCancelled,
@@ -42,6 +43,7 @@ from stepwell.runtime.run_report import (
 )
 from stepwell.runtime.run_retry import RunRetry
 from stepwell.runtime.step_history import StepRecord, steps_of
+from stepwell.runtime.timeline import waterfall_of
 from stepwell.runtime.waiting_on import WaitingOn, away, waiting_on
 from stepwell.state.data_store import DataStore
 from stepwell.state.executions import Executions, is_driven_by_engine
@@ -211,14 +213,18 @@ class RunOperations:
         receipts = yield from self.receipts()
         return steps_of(state, [each for each in receipts if each.revision <= state.revision], plan)
 
-    def draw(self, format: PictureFormat) -> Operation[str]:
-        """Return a picture of the definition with the progress in it, or of the calls that a function has made."""
+    def draw(self, format: PictureFormat, links: str | None = None) -> Operation[str]:
+        """Return a picture of the definition with the progress in it, of the calls that a function has made, or of the times."""
         check_format(format)
+        if format == "waterfall":
+            head, now_ms = yield from self._executions.head_now(self.execution_id)
+            records = yield from self.steps()
+            return waterfall_of(head.workflow_id, records, from_ms(head.created_ms), from_ms(now_ms))
         state = yield from self._executions.load(self.execution_id)
         plan = yield from self._plan(state)
         if plan is not None:
-            return picture_of_plan(plan, state, format)
-        return picture_of_calls(state.identity.workflow_id, (yield from self.receipts()), format)
+            return picture_of_plan(plan, state, format, links)
+        return picture_of_calls(state.identity.workflow_id, (yield from self.receipts()), format, links)
 
     def check(self) -> Operation[tuple[Problem, ...]]:
         """Return every fault of the definition, or of the calls that a function has made."""

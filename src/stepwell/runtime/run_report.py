@@ -53,7 +53,7 @@ def _checked(definition: Definition, known_workflows: Iterable[str]) -> tuple[Pr
     return check(definition, steps=steps, workflows={*workflows, *known_workflows})
 
 
-PictureFormat = Literal["svg", "mermaid"]
+PictureFormat = Literal["svg", "mermaid", "waterfall"]
 
 _MARKS: dict[str, Mark] = {
     StepStatus.COMPLETED: "done",
@@ -69,18 +69,18 @@ def check_format(format: str) -> None:
         raise InvalidInput(f"a picture's format is one of {', '.join(get_args(PictureFormat))}, not {format!r}")
 
 
-def picture_of_plan(plan: Plan, state: ExecutionState, format: PictureFormat) -> str:
+def picture_of_plan(plan: Plan, state: ExecutionState, format: PictureFormat, links: str | None) -> str:
     """Return a picture of a definition with the progress of a run."""
-    return _drawn(plan.definition, marks_of(plan, state), format)
+    return _drawn(plan.definition, marks_of(plan, state), format, links)
 
 
-def picture_of_calls(name: str, receipts: list[Receipt], format: PictureFormat) -> str:
+def picture_of_calls(name: str, receipts: list[Receipt], format: PictureFormat, links: str | None) -> str:
     """Return a picture of the calls that a function has made in a run."""
-    return _drawn(*figure_of(name, trace_of(receipts)), format)
+    return _drawn(*figure_of(name, trace_of(receipts)), format, links)
 
 
-def _drawn(definition: Definition, marks: dict[str, Mark], format: PictureFormat) -> str:
-    return draw_svg(definition, marks) if format == "svg" else draw_mermaid(definition, marks)
+def _drawn(definition: Definition, marks: dict[str, Mark], format: PictureFormat, links: str | None) -> str:
+    return draw_mermaid(definition, marks) if format == "mermaid" else draw_svg(definition, marks, links=links)
 
 
 def marks_of(plan: Plan, state: ExecutionState) -> dict[str, Mark]:

@@ -83,7 +83,7 @@ class StepRecord(msgspec.Struct, frozen=True):
     attempts: tuple[AttemptRecord, ...] = ()
     """All tries, the first one first; empty for what is not tried, such as a wait."""
     started_at: datetime | None = None
-    """When the first attempt began."""
+    """When the first attempt or the wait began."""
     ended_at: datetime | None = None
     duration_ms: int | None = None
     """How long the last attempt took."""
@@ -131,6 +131,8 @@ class _History:
     def __init__(self, plan: Plan | None) -> None:
         self._plan = plan
         self.steps: dict[str, _Step] = {}
+        self._began: dict[str, datetime] = {}
+        """When the token of each call or node was first written: the begin of what has no attempts, such as a wait."""
 
     def add(self, mutation: Mapping[str, Any], at: datetime) -> None:
         """Note one change."""
@@ -143,11 +145,13 @@ class _History:
                 self.steps[name].last, self.steps[name].is_recorded = 0, False
             case {"type": "restore"}:
                 self.steps.clear()
+                self._began.clear()
             case _:
                 pass
 
     def _add_token(self, token_id: str, node: str, value: dict[str, Any], at: datetime) -> None:
         name = token_id if self._plan is None else node + "".join(f"[{index}]" for index in value.get("at", ()))
+        self._began.setdefault(name, at)
         if self._plan is None and node in ("signal", "sleep", "child"):
             self._step(name, node).wait = node
             return
@@ -190,7 +194,7 @@ class _History:
         """Return the record of a step."""
         step = self.steps[name]
         attempts = tuple(step.attempts)
-        started_at = attempts[0].started_at if attempts else None
+        started_at = attempts[0].started_at if attempts else self._began.get(name)
         if record is None:
             return StepRecord(name, step.node, live, attempts=attempts, started_at=started_at)
         output, error = _READERS.get(step.wait, _read)(record)

@@ -128,12 +128,13 @@ class AsyncRun:
         """
         return await self._driver.run(self._do.waiting_on())
 
-    async def draw(self, format: PictureFormat = "svg") -> str:
+    async def draw(self, format: PictureFormat = "svg", *, links: str | None = None) -> str:
         """Return a picture of the execution: its definition with the progress in it, or the calls that its function has made.
 
-        - ``format``: ``svg`` or ``mermaid``. Raise ``InvalidInput`` for another.
+        - ``format``: ``svg`` or ``mermaid``; or ``waterfall``, an SVG of when each step ran. Raise ``InvalidInput`` for another.
+        - ``links``: for ``svg``, an address that each node leads to with its name added, such as ``/runs/order-7?step=``.
         """
-        return await self._driver.run(self._do.draw(format))
+        return await self._driver.run(self._do.draw(format, links))
 
     async def check(self) -> tuple[Problem, ...]:
         """Return every fault of the definition that the execution follows, or of the calls that its function made; () if none."""

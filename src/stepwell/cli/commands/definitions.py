@@ -128,7 +128,11 @@ def _drawn(file: str, kind: PictureFormat) -> tuple[str, str]:
 @click.argument("file", metavar="[FILE]", required=False)
 @click.option("--run", "run_id", metavar="ID", help="Draw a run: its definition with its progress, or the calls of its function.")
 @click.option(
-    "--format", "-f", "kind", type=click.Choice(["svg", "mermaid"]), help="Default: by the suffix of the output, else svg."
+    "--format",
+    "-f",
+    "kind",
+    type=click.Choice(["svg", "mermaid", "waterfall"]),
+    help="Default: by the suffix of the output, else svg. A waterfall is an SVG of when each step of a run ran.",
 )
 @click.option("--output", "-o", metavar="FILE", help="The output file. Default: standard output.")
 def draw(file: str | None, run_id: str | None, kind: PictureFormat | None, output: str | None) -> None:
@@ -136,6 +140,8 @@ def draw(file: str | None, run_id: str | None, kind: PictureFormat | None, outpu
     given = settings()
     if (file is None) is (run_id is None):
         raise click.UsageError("give a definition, or a run by --run ID")
+    if file is not None and kind == "waterfall":
+        raise click.UsageError("a waterfall is drawn of a run: give --run ID")
     given.load_modules()
     kind = kind or ("mermaid" if output and output.endswith((".mmd", ".mermaid", ".md")) else "svg")
     if run_id is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from html import escape
+from urllib.parse import quote
 
 from stepwell.flow.definition.node import Definition
 from stepwell.flow.definition.outline import Outline
@@ -53,10 +54,11 @@ _STYLE = """
 }"""
 
 
-def draw_svg(definition: Definition, marks: Mapping[str, Mark] | None = None) -> str:
+def draw_svg(definition: Definition, marks: Mapping[str, Mark] | None = None, *, links: str | None = None) -> str:
     """Return a picture of the definition as an SVG file.
 
-    ``marks`` gives the state of nodes in a run by name: ``done``, ``running``, ``waiting``, ``failed`` or ``skipped``.
+    ``marks`` gives the state of nodes in a run by name: ``done``, ``running``, ``waiting``, ``failed`` or ``skipped``. With
+    ``links``, a node leads to this address with its name added.
     """
     picture = lay_out(Outline(definition).root)
     width, height = picture.width + 2 * _MARGIN, picture.height + 2 * _MARGIN
@@ -71,7 +73,7 @@ def draw_svg(definition: Definition, marks: Mapping[str, Mark] | None = None) ->
             f"<style>{_STYLE}\n</style>",
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
             '<path class="tip" d="M0 0 8 4 0 8z"/></marker></defs>',
-            *(_drawn(shape, marks or {}) for shape in shapes),
+            *(_drawn(shape, marks or {}, links) for shape in shapes),
             "</svg>",
             "",
         ]
@@ -86,10 +88,11 @@ def _text(text: str) -> str:
     return escape(_ODD.sub("\ufffd", text))
 
 
-def _drawn(shape: Shape, marks: Mapping[str, Mark]) -> str:
+def _drawn(shape: Shape, marks: Mapping[str, Mark], links: str | None) -> str:
     match shape:
         case Box():
-            return _box(shape, marks.get(shape.name))
+            box = _box(shape, marks.get(shape.name))
+            return box if links is None else f'<a href="{_text(links + quote(shape.name, safe=""))}">{box}</a>'
         case Frame(x, y, width, height, title, subtitle):
             return (
                 f'<rect class="frame" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="8"/>'

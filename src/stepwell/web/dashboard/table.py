@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepwell.web.dashboard import live
 from stepwell.web.dashboard.screen import ScreenTable
-from stepwell.web.dashboard.screens import home, runs
+from stepwell.web.dashboard.screens import home, run, runs
 
 __all__ = ["SCREENS"]
 
@@ -13,5 +13,6 @@ SCREENS = ScreenTable(
         *live.SCREENS,
         *home.SCREENS,
         *runs.SCREENS,
+        *run.SCREENS,
     )
 )

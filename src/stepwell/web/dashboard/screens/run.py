@@ -1,0 +1,228 @@
+"""The page of one run: what it does, why it waits, when each step ran, and what can be done with it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.responses import RedirectResponse
+
+from stepwell.flow.drawing.waterfall import MOST_ROWS, WaterfallRow, axis_of, draw_waterfall, grouped, moment
+from stepwell.model.access import Role
+from stepwell.model.status import FINAL, Status
+from stepwell.model.value import parse
+from stepwell.runtime.step_history import StepRecord
+from stepwell.runtime.timeline import timeline_of
+from stepwell.web.api.runs import RunView
+from stepwell.web.dashboard.screen import Crumb, Shown, View, screen, segment
+from stepwell.web.problem import HttpProblem
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from stepwell.model.limits import Limits
+
+__all__ = ["SCREENS", "page_of", "run_crumbs", "value_of"]
+
+TABS = ("timeline", "graph", "steps", "events", "io", "raw")
+_KINDS = {"failed": "FAILED", "completed": "COMPLETED", "waiting": "WAITING", "running": "RUNNING"}
+_STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
+
+
+def page_of(execution_id: str) -> str:
+    """Return the path of the page of a run."""
+    return f"/runs/{segment(execution_id)}"
+
+
+def run_crumbs(view: View, execution_id: str | None = None) -> tuple[Crumb, ...]:
+    """Return the breadcrumb of a page under the runs."""
+    runs = Crumb(label="Runs", url=view.url("/runs"))
+    return (runs,) if execution_id is None else (runs, Crumb(label=execution_id, url=view.url(page_of(execution_id))))
+
+
+def value_of(text: str, what: str, limits: Limits | None = None) -> Any:
+    """Return a value that was typed as JSON into a form; an empty field is null. Raise ``HttpProblem`` (422) if it is none."""
+    if not text.strip():
+        return None
+    try:
+        return parse(text, limits, what=what) if limits is not None else parse(text, what=what)
+    except msgspec.DecodeError as error:
+        raise HttpProblem("invalid", f"{what} is no JSON: {error}") from None
+
+
+async def show_run(view: View) -> Shown:
+    """Show one run: its progress, what it waits for, its steps in time, and its actions."""
+    run: RunView = await view.get("get_run")
+    progress = await view.get("get_progress")
+    tab = view.query.get("tab", "timeline")
+    tab = tab if tab in TABS else "timeline"
+    records: list[StepRecord] = (await view.get("list_steps")).items
+    values: dict[str, Any] = {
+        "run": run,
+        "progress": progress,
+        "tab": tab,
+        "tabs": TABS,
+        "records": records,
+        "is_over": run.status in FINAL,
+        "elapsed_ms": ((run.updated_at if run.status in FINAL else view.now) - run.created_at).total_seconds() * 1000,
+        "can_retry": run.status in (Status.FAILED, Status.PARTIALLY_COMPLETED),
+        "page": page_of(run.execution_id),
+        "children": [each for each in progress.waiting if each.kind == "child"],
+    }
+    match tab:
+        case "timeline" | "steps":
+            values |= _timeline(view, run, records)
+        case "graph":
+            values["graph"] = await _graph(view, run)
+        case "events":
+            values["receipts"] = await view.get("list_receipts", cursor=view.query.get("cursor"), limit=50)
+        case _:
+            values["state"] = await view.get("get_run_state")
+    live = None if run.status in FINAL else view.url("/live", run=run.execution_id, after=run.revision)
+    title = run.execution_id
+    return Shown(template="run.html", title=title, values=values, crumbs=run_crumbs(view), live=live)
+
+
+def _timeline(view: View, run: RunView, records: list[StepRecord]) -> dict[str, Any]:
+    """Return the waterfall: the steps that the query asks for, grouped if they are many, a window of them at a time."""
+    now = run.updated_at if run.status in FINAL else view.now
+    by_name = {record.name: record for record in records}
+    chosen = by_name.get(view.query.get("step", ""))
+    rows = timeline_of(records, run.created_at, now)
+    found = _filtered(view, rows, by_name)
+    group = view.query.get("group", "")
+    if group:
+        found = [row for row in found if by_name[row.key].node == group]
+    is_grouped = len(found) > MOST_ROWS and not group
+    shown = grouped(found, [by_name[row.key].node for row in found]) if is_grouped else found
+    start = int(view.query["row"]) if view.query.get("row", "").isdecimal() else 0
+    start = max(0, min(start, len(shown) - 1))
+    window = shown[start : start + MOST_ROWS]
+    has_folds = view.query.get("gaps") != "shown"
+    axis = axis_of(window, moment(now), has_folds=has_folds)
+    title = f"Waterfall of {run.workflow_id}: {len(window)} rows"
+    failed = [row.key for row in rows if row.status == "FAILED"]
+    return {
+        "rows": window,
+        "row_count": len(shown),
+        "step_count": len(records),
+        "start": start,
+        "has_more": start + MOST_ROWS < len(shown),
+        "most": MOST_ROWS,
+        "nodes": {row.key: by_name[row.key].node for row in window if row.key in by_name},
+        "by_name": by_name,
+        "group": group,
+        "has_folds": has_folds,
+        "fold_count": len(axis.folds),
+        "waterfall": draw_waterfall(
+            window, axis, moment(now), title=title, selected="" if chosen is None else chosen.name, is_embedded=True
+        ),
+        "chosen": chosen,
+        "missing_step": view.query.get("step", "") if chosen is None else "",
+        "failed": failed,
+        "before_failed": _beside(failed, chosen, -1),
+        "after_failed": _beside(failed, chosen, 1),
+    }
+
+
+def _filtered(view: View, rows: list[WaterfallRow], by_name: dict[str, StepRecord]) -> list[WaterfallRow]:
+    status, text = _KINDS.get(view.query.get("only", "")), view.query.get("name", "").casefold()
+    return [
+        row
+        for row in rows
+        if (status is None or row.status == status)
+        and (not text or text in row.key.casefold() or text in by_name[row.key].node.casefold())
+    ]
+
+
+def _beside(failed: list[str], chosen: StepRecord | None, by: int) -> str | None:
+    """Return the failed step before or after the chosen one."""
+    if not failed:
+        return None
+    if chosen is None or chosen.name not in failed:
+        return failed[0]
+    at = failed.index(chosen.name) + by
+    return failed[at] if 0 <= at < len(failed) else None
+
+
+async def _graph(view: View, run: RunView) -> str:
+    """Return the picture of the run for the page, which has the style itself. Its names were escaped when it was drawn."""
+    links = view.url(page_of(run.execution_id)) + ("&" if "?" in view.url("/") else "?") + "step="
+    drawn = await view.server.well.run(run.execution_id).draw("svg", links=links)
+    return _STYLE.sub("", drawn).replace("<svg ", '<svg class="graph" ', 1)
+
+
+async def _back(view: View, done: str) -> Response:
+    return RedirectResponse(view.url(page_of(view.path["execution_id"]), done=done), 303)
+
+
+async def cancel_run_form(view: View) -> Response:
+    """Cancel a run."""
+    form = await view.form()
+    await view.act("cancel_run", body={}, reason=form.get("reason"))
+    return await _back(view, "cancelled")
+
+
+async def cancel_step_form(view: View) -> Response:
+    """Cancel a step of a run."""
+    form = await view.form()
+    await view.act("cancel_step", body={"step": form.get("step", "")}, reason=form.get("reason"))
+    return await _back(view, "cancel_step")
+
+
+async def retry_run_form(view: View) -> Response:
+    """Continue a failed run at the step that failed."""
+    form = await view.form()
+    await view.act("retry_run", reason=form.get("reason"))
+    return await _back(view, "retried")
+
+
+async def signal_run_form(view: View) -> Response:
+    """Send a signal to a run."""
+    form = await view.form()
+    body = {"name": form.get("name", ""), "value": value_of(form.get("value", ""), "the signal's value")}
+    await view.act("signal_run", body=body, reason=form.get("reason"))
+    return await _back(view, "signalled")
+
+
+async def delete_run_form(view: View) -> Response:
+    """Delete a run with its history."""
+    form = await view.form()
+    execution_id = view.path["execution_id"]
+    if form.get("confirm", "") != execution_id:
+        raise HttpProblem("invalid", f"type the id {execution_id!r} to delete the run")
+    await view.act("delete_run", reason=form.get("reason"))
+    return RedirectResponse(view.url("/runs", done="deleted"), 303)
+
+
+async def show_rerun(view: View) -> Shown:
+    """Show the form that starts the workflow of a run again."""
+    run: RunView = await view.get("get_run")
+    crumbs = run_crumbs(view, run.execution_id)
+    return Shown(template="rerun.html", title="Run again", values={"run": run, "page": page_of(run.execution_id)}, crumbs=crumbs)
+
+
+async def rerun_form(view: View) -> Response:
+    """Start the workflow of a run again, with the input of the form."""
+    form = await view.form()
+    run: RunView = await view.get("get_run")
+    body: dict[str, Any] = {"workflow": run.workflow_id}
+    if form.get("input", "").strip():
+        body["input"] = value_of(form["input"], "the input")
+    if form.get("execution_id", "").strip():
+        body["execution_id"] = form["execution_id"].strip()
+    started = await view.act("start_run", body=body, reason=form.get("reason"))
+    return RedirectResponse(view.url(page_of(started.execution_id), done="started"), 303)
+
+
+SCREENS = (
+    screen("GET /runs/{execution_id}", show_run, rail="/runs"),
+    screen("POST /runs/{execution_id}/cancel", cancel_run_form, Role.OPERATOR, rail="/runs"),
+    screen("POST /runs/{execution_id}/cancel_step", cancel_step_form, Role.OPERATOR, rail="/runs"),
+    screen("POST /runs/{execution_id}/retry", retry_run_form, Role.OPERATOR, rail="/runs"),
+    screen("POST /runs/{execution_id}/signal", signal_run_form, Role.OPERATOR, rail="/runs"),
+    screen("POST /runs/{execution_id}/delete", delete_run_form, Role.ADMIN, rail="/runs"),
+    screen("GET /runs/{execution_id}/rerun", show_rerun, Role.OPERATOR, rail="/runs"),
+    screen("POST /runs/{execution_id}/rerun", rerun_form, Role.OPERATOR, rail="/runs"),
+)

@@ -1,0 +1,166 @@
+"""The page of a run: what it says in each status, and its actions."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from tests.web.dashboard.browsing import Person, browsing, text_of
+from tests.web.servers import approve, async_test, fail, greet
+
+from stepwell import StepwellError, step, workflow
+
+
+@step
+async def ship(order: str) -> str:
+    """Return what was shipped."""
+    return f"shipped {order}"
+
+
+@step
+async def refuse(order: str) -> None:
+    """Fail with what a person typed."""
+    raise ValueError(f"no such order {order}")
+
+
+@workflow
+async def many(count: int = 250) -> int:
+    """Ship many orders at once."""
+    await asyncio.gather(*(ship(f"o-{number}") for number in range(count)))
+    return count
+
+
+@workflow
+async def refused(order: str = "7") -> None:
+    """Ship, then fail."""
+    await ship(order)
+    await refuse(order)
+
+
+async def ended(person: Person, started: Any) -> str:
+    with suppress(StepwellError):  # how it ended is on the page
+        await started.result(timeout=20)
+    return started.execution_id
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not await condition():  # noqa: ASYNC110 - a commit of the worker tells of itself by nothing else
+            await asyncio.sleep(0.02)
+
+
+@async_test
+async def test_a_completed_run_shows_its_steps_in_time_and_its_output():
+    async with browsing() as person:
+        await ended(person, await person.well.start(many, 3, workspace="acme", execution_id="m"))
+        page = await person.open("/runs/m")
+        assert page.status_code == 200
+        words = text_of(page)
+        for part in ("Completed", "many v1", "ship", "ship#2", "revision"):
+            assert part in words
+        assert '<svg class="waterfall"' in page.text
+        assert "sse:connect" not in page.text
+        assert "3" in text_of(await person.open("/runs/m?tab=io"))
+        for tab in ("graph", "steps", "events", "raw", "nonsense"):
+            assert (await person.open(f"/runs/m?tab={tab}")).status_code == 200
+
+
+@async_test
+async def test_a_waiting_run_says_on_what_and_takes_the_signal():
+    async with browsing() as person:
+        run = await person.well.start(approve, workspace="acme", execution_id="a")
+        await until(lambda: is_waiting(person, "a"))
+        page = await person.open("/runs/a")
+        assert "Waiting on signal" in text_of(page)
+        assert 'hx-sse:connect="/live?run=a&amp;after=' in page.text
+        bad = await person.send("/runs/a/signal", name="approve", value="{no json")
+        assert bad.status_code == 422
+        sent = await person.send("/runs/a/signal", name="approve", value='{"ok": 1}')
+        assert (sent.status_code, sent.headers["location"]) == (303, "/runs/a?done=signalled")
+        assert await run.result(timeout=20) == {"ok": 1}
+        assert "The signal was sent" in text_of(await person.open("/runs/a?done=signalled"))
+
+
+async def is_waiting(person: Person, execution_id: str) -> bool:
+    return bool((await person.well.run(execution_id).progress()).offers)
+
+
+@async_test
+async def test_a_failed_run_shows_why_and_can_be_retried_with_a_reason():
+    async with browsing() as person:
+        await ended(person, await person.well.start(refused, "<b>7</b>", workspace="acme", execution_id="f"))
+        page = await person.open("/runs/f?step=refuse")
+        assert "<b>7</b>" not in page.text
+        assert "&lt;b&gt;7&lt;/b&gt;" in page.text
+        words = text_of(page)
+        for part in ("StepFailed", "ValueError", "Traceback", "Retry the failed step"):
+            assert part in words
+        assert (await person.send("/runs/f/retry", reason="fixed the order")).status_code == 303
+        [entry] = [each for each in await person.well.requests.audit("acme") if each.action == "retry_run"]
+        assert (entry.actor, entry.reason, entry.resource) == ("acme", "fixed the order", "/api/v1/runs/f/retry")
+
+
+@async_test
+async def test_a_viewer_sees_the_actions_and_cannot_carry_them_out():
+    async with browsing("viewer") as person:
+        await person.well.start(approve, workspace="acme", execution_id="a")
+        await until(lambda: is_waiting(person, "a"))
+        page = await person.open("/runs/a")
+        assert 'disabled title="This needs the role operator"' in page.text
+        refusal = await person.send("/runs/a/cancel")
+        assert refusal.status_code == 403
+        assert "needs the role operator" in text_of(refusal)
+        assert not (await person.well.run("a").progress()).status.endswith("CANCELLED")
+
+
+@async_test
+async def test_a_run_of_another_workspace_and_a_missing_one_look_the_same():
+    async with browsing("rival") as person:
+        await ended(person, await person.well.start(greet, workspace="acme", execution_id="of-acme"))
+        theirs, missing = await person.open("/runs/of-acme"), await person.open("/runs/of-nobody")
+        assert theirs.status_code == missing.status_code == 404
+        mask = text_of(theirs).replace("of-acme", "*").partition("request")[0]
+        assert mask == text_of(missing).replace("of-nobody", "*").partition("request")[0]
+
+
+@async_test
+async def test_many_steps_are_grouped_and_a_group_opens():
+    async with browsing() as person:
+        await ended(person, await person.well.start(many, workspace="acme", execution_id="w"))
+        page = await person.open("/runs/w")
+        assert "ship ×250" in text_of(page)  # noqa: RUF001
+        opened = text_of(await person.open("/runs/w?group=ship"))
+        assert "rows 1 to 200 of 250" in opened
+        assert "rows 201 to 250 of 250" in text_of(await person.open("/runs/w?group=ship&row=200"))
+        assert "0 of 250 steps match" in text_of(await person.open("/runs/w?name=nothing"))
+
+
+@async_test
+async def test_a_run_is_started_again_with_another_input_and_deleted_by_its_id():
+    async with browsing() as person:
+        await ended(person, await person.well.start(greet, "Ada", workspace="acme", execution_id="g"))
+        form = await person.open("/runs/g/rerun")
+        assert "&#34;Ada&#34;" in form.text
+        again = await person.send("/runs/g/rerun", input='"Grace"', execution_id="g2")
+        assert again.headers["location"] == "/runs/g2?done=started"
+        assert await person.well.run("g2").result(timeout=20) == "Hello, Grace!"
+        assert (await person.send("/runs/g/delete", confirm="wrong")).status_code == 422
+        assert (await person.send("/runs/g/delete", confirm="g")).status_code == 303
+        assert (await person.open("/runs/g")).status_code == 404
+
+
+@async_test
+async def test_an_open_page_is_told_of_a_change_and_of_the_end():
+    async with browsing() as person:
+        run = await person.well.start(approve, workspace="acme", execution_id="a")
+        await until(lambda: is_waiting(person, "a"))
+        revision = (await person.well.executions.get("a")).revision
+        await run.signal("approve", True)
+        stream = await person.open(f"/live?run=a&after={revision}", headers={"Accept": "text/event-stream"})
+        events = [line.removeprefix("event: ") for line in stream.text.splitlines() if line.startswith("event: ")]
+        assert events[-1] == "end"
+        assert events.count("changed") >= 1
+
+
+__all__ = ["fail"]
