@@ -54,6 +54,7 @@ async def prepare(api: Api, client: httpx.AsyncClient) -> dict[str, str]:
         "queue": "mail",
         "workspace_id": "acme",
         "tier": "gold",
+        "limit": "concurrency",
         "scope": "workspace",
         "key": "k",
         "conversation_id": "talk",

@@ -17,7 +17,7 @@ OWN = {"delivery_id", "execution_id", "item_id", "token_id", "workspace_id"}
 """Parameters whose values are unique in the store: another workspace's are answered like missing ones."""
 APART = {"scope", "key", "conversation_id", "lock", "webhook"}
 """Parameters that name something inside of the caller's own workspace, whatever others call theirs."""
-SHARED = {"queue", "tier", "code"}
+SHARED = {"queue", "tier", "code", "limit"}
 """Parameters that name something of all of the store."""
 SECRET = "what only acme knows"
 
@@ -52,6 +52,7 @@ async def prepare(api: Api) -> dict[str, str]:
         "queue": "default",
         "tier": "free",
         "code": "SW-200",
+        "limit": "concurrency",
     }
 
 

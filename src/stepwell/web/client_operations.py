@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from msgspec import UNSET, UnsetType
 
+from stepwell.maintenance.usage import Usage
 from stepwell.model.access import AccessToken, Role
 from stepwell.model.execution_state import Change
 from stepwell.model.queue_item import QueueSettings, Tier, Workspace
@@ -30,10 +31,10 @@ from stepwell.state.remote_locks import RemoteHold
 from stepwell.state.request_log import AuditEntry
 from stepwell.web.api.approvals import CreatedLink, OpenOffer
 from stepwell.web.api.bulk import BulkReport
-from stepwell.web.api.definitions import DefinitionView
+from stepwell.web.api.definitions import CheckResult, DefinitionView, WorkflowView
 from stepwell.web.api.queue import EnqueuedItem
 from stepwell.web.api.runs import Accepted, ReceiptView, RunState, RunView, StartedRun
-from stepwell.web.api.server import CallerInfo
+from stepwell.web.api.server import CallerInfo, SystemInfo
 from stepwell.web.api.state import ConversationView, EntryView, ScopeView, Sum
 from stepwell.web.api.webhooks import WebhookView
 from stepwell.web.api.workspaces import CreatedToken
@@ -68,6 +69,10 @@ class Operations:
     def get_caller(self, *, workspace: str | None = None) -> CallerInfo:
         """Return who the token stands for."""
         return self._call("GET", "/whoami", {200: CallerInfo}, {"workspace": workspace}, None, {})
+
+    def get_system(self, *, workspace: str | None = None) -> SystemInfo:
+        """Return the state of this server and its store."""
+        return self._call("GET", "/system", {200: SystemInfo}, {"workspace": workspace}, None, {})
 
     def list_problems(self) -> Page[ProblemKind]:
         """Return every kind of error."""
@@ -581,6 +586,12 @@ class Operations:
             {},
         )
 
+    def list_workflows(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[WorkflowView]:
+        """Return the workflows that can be started here: functions of this server, and stored definitions."""
+        return self._call(
+            "GET", "/workflows", {200: Page[WorkflowView]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+        )
+
     def list_definitions(
         self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None
     ) -> Page[DefinitionSummary]:
@@ -600,6 +611,23 @@ class Operations:
             "GET",
             f"/definitions/{quote(name, safe='')}",
             {200: DefinitionView},
+            {"version": version, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def draw_definition(self, name: str, *, version: int | None = None, workspace: str | None = None) -> bytes:
+        """Return a picture of a definition."""
+        return self._call(
+            "GET", f"/definitions/{quote(name, safe='')}/drawing", {}, {"version": version, "workspace": workspace}, None, {}
+        )
+
+    def check_definition(self, name: str, *, version: int | None = None, workspace: str | None = None) -> CheckResult:
+        """Check a stored definition: whether every state that it can reach ends properly."""
+        return self._call(
+            "GET",
+            f"/definitions/{quote(name, safe='')}/check",
+            {200: CheckResult},
             {"version": version, "workspace": workspace},
             None,
             {},
@@ -683,6 +711,43 @@ class Operations:
             {"workspace": workspace},
             None,
             {"Idempotency-Key": idempotency_key},
+        )
+
+    def get_usage(self, workspace_id: str, *, workspace: str | None = None) -> Usage:
+        """Return what a workspace uses of the limits of its tier."""
+        return self._call(
+            "GET", f"/workspaces/{quote(workspace_id, safe='')}/usage", {200: Usage}, {"workspace": workspace}, None, {}
+        )
+
+    def put_override(
+        self,
+        workspace_id: str,
+        limit: str,
+        *,
+        value: int | float | None,
+        ttl_ms: int,
+        reason: str = "",
+        workspace: str | None = None,
+    ) -> Workspace:
+        """Give a workspace another limit than its tier's for a while; it ends by itself."""
+        return self._call(
+            "PUT",
+            f"/workspaces/{quote(workspace_id, safe='')}/overrides/{quote(limit, safe='')}",
+            {200: Workspace},
+            {"workspace": workspace},
+            {"value": value, "ttl_ms": ttl_ms, "reason": reason},
+            {},
+        )
+
+    def delete_override(self, workspace_id: str, limit: str, *, workspace: str | None = None) -> Workspace:
+        """End the override of a limit now."""
+        return self._call(
+            "DELETE",
+            f"/workspaces/{quote(workspace_id, safe='')}/overrides/{quote(limit, safe='')}",
+            {200: Workspace},
+            {"workspace": workspace},
+            None,
+            {},
         )
 
     def list_tiers(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[Tier]:

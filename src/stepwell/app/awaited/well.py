@@ -218,6 +218,16 @@ class AsyncStepwell:
         """Return the counts of what this process wrote to the store: commits, groups and their latency, runs by status."""
         return self._parts.write_statistics
 
+    @property
+    def address(self) -> str:
+        """Return the store's URL without its password, for people."""
+        return self._parts.address
+
+    @property
+    def limits(self) -> Limits:
+        """Return how large ids, values and commits may be."""
+        return self._parts.limits
+
     async def health(self) -> Health:
         """Check that the store can be read and written now, and that the queue is served; return the result for each part.
 

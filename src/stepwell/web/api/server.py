@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import msgspec
 
-from stepwell.errors import NotFound
+import stepwell
+from stepwell.errors import NotFound, StepwellError
 from stepwell.model.access import Role
 from stepwell.web.openapi import document_of
 from stepwell.web.problem import KINDS, ProblemKind
@@ -22,6 +24,52 @@ class CallerInfo(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     workspace: str | None
     """The only workspace that the caller reaches; null for all of the store."""
+
+
+class SystemInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """This server and its store."""
+
+    version: str
+    python: str
+    store: str
+    """Its address, without a password."""
+    is_ok: bool
+    parts: dict[str, str]
+    """Each part of the well: ``ok``, or what is wrong with it."""
+    clock_skew_ms: int
+    """How far the store's clock is ahead of this machine's. Durable times go by the store's."""
+    workers: int
+    """Workers that serve the queue, in all processes."""
+    event_streams: int
+    """Streams that are open on this server."""
+    is_admin_open: bool
+    """Whether metrics and details of health answer other machines, too."""
+    limits: dict[str, int]
+    """The maximum sizes of values, names and commits."""
+    http_limits: dict[str, float]
+
+
+async def get_system(call: Call) -> Reply:
+    """Return the state of this server and its store."""
+    health = await call.well.health()
+    try:
+        workers = len(await call.well.queue.workers())
+    except StepwellError:  # the parts say that the store is away
+        workers = 0
+    found = SystemInfo(
+        version=stepwell.__version__,
+        python=platform.python_version(),
+        store=call.well.address,
+        is_ok=health.is_ok,
+        parts=health.parts,
+        clock_skew_ms=health.clock_skew_ms,
+        workers=workers,
+        event_streams=call.server.hub.clients,
+        is_admin_open=call.server.is_admin_open,
+        limits=msgspec.structs.asdict(call.well.limits),
+        http_limits=msgspec.structs.asdict(call.server.limits),
+    )
+    return Reply(found)
 
 
 async def get_openapi(call: Call) -> Reply:
@@ -52,6 +100,7 @@ async def get_problem(call: Call) -> Reply:
 ROUTES = (
     api_route("GET /openapi.json", get_openapi, dict[str, Any], None),
     api_route("GET /whoami", get_caller, CallerInfo),
+    api_route("GET /system", get_system, SystemInfo, Role.ADMIN, is_store_wide=True),
     api_route("GET /problems", list_problems, Page[ProblemKind], None),
     api_route("GET /problems/{code}", get_problem, ProblemKind, None),
 )

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from stepwell.errors import NotFound
+from stepwell.maintenance.usage import Usage
 from stepwell.model.access import AccessToken, Role
 from stepwell.model.queue_item import Tier, Workspace
 from stepwell.queue.workspaces import no_workspace
@@ -39,6 +40,15 @@ class TierBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     queue_depth: Whole | UnsetType | None = UNSET
     state_bytes: Whole | UnsetType | None = UNSET
     retention_seconds: Number | UnsetType | None = UNSET
+
+
+class OverrideBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another value for one limit of a workspace, until it ends by itself."""
+
+    value: Whole | Number | None
+    """Null: no limit."""
+    ttl_ms: Annotated[int, Meta(ge=1_000, le=31_536_000_000)]
+    reason: Annotated[str, Meta(max_length=500)] = ""
 
 
 class CreateToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,6 +100,25 @@ async def pause_workspace(call: Call) -> Reply:
 async def resume_workspace(call: Call) -> Reply:
     """Start items of a workspace again."""
     return Reply(await call.well.workspaces.resume(_reached(call)))
+
+
+async def get_usage(call: Call) -> Reply:
+    """Return what a workspace uses of the limits of its tier."""
+    return Reply(await call.well.usage.workspace(_reached(call), executions=0))
+
+
+async def put_override(call: Call) -> Reply:
+    """Give a workspace another limit than its tier's for a while; it ends by itself."""
+    body: OverrideBody = call.body
+    done = await call.well.workspaces.override(
+        call.path["workspace_id"], call.path["limit"], body.value, span=body.ttl_ms / 1000, reason=body.reason
+    )
+    return Reply(done)
+
+
+async def delete_override(call: Call) -> Reply:
+    """End the override of a limit now."""
+    return Reply(await call.well.workspaces.end_override(call.path["workspace_id"], call.path["limit"]))
 
 
 async def list_tiers(call: Call) -> Reply:
@@ -153,6 +182,17 @@ ROUTES = (
     ),
     api_route("POST /workspaces/{workspace_id}/pause", pause_workspace, Workspace, Role.ADMIN),
     api_route("POST /workspaces/{workspace_id}/resume", resume_workspace, Workspace, Role.ADMIN),
+    api_route("GET /workspaces/{workspace_id}/usage", get_usage, Usage),
+    api_route(
+        "PUT /workspaces/{workspace_id}/overrides/{limit}",
+        put_override,
+        Workspace,
+        Role.ADMIN,
+        body=OverrideBody,
+        is_store_wide=True,
+        example={"value": 20, "ttl_ms": 604800000, "reason": "import of May"},
+    ),
+    api_route("DELETE /workspaces/{workspace_id}/overrides/{limit}", delete_override, Workspace, Role.ADMIN, is_store_wide=True),
     api_route("GET /tiers", list_tiers, Page[Tier], query=PageQuery),
     api_route("PUT /tiers/{tier}", put_tier, Tier, Role.ADMIN, body=TierBody, is_store_wide=True, example={"concurrency": 8}),
     api_route("GET /access_tokens", list_tokens, Page[AccessToken], Role.ADMIN, query=PageQuery),
