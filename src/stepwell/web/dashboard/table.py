@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepwell.web.dashboard import live
 from stepwell.web.dashboard.screen import ScreenTable
-from stepwell.web.dashboard.screens import home, run, runs
+from stepwell.web.dashboard.screens import home, run, runs, state
 
 __all__ = ["SCREENS"]
 
@@ -14,5 +14,6 @@ SCREENS = ScreenTable(
         *home.SCREENS,
         *runs.SCREENS,
         *run.SCREENS,
+        *state.SCREENS,
     )
 )

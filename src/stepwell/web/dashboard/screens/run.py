@@ -68,6 +68,7 @@ async def show_run(view: View) -> Shown:
         "elapsed_ms": ((run.updated_at if run.status in FINAL else view.now) - run.created_at).total_seconds() * 1000,
         "can_retry": run.status in (Status.FAILED, Status.PARTIALLY_COMPLETED),
         "page": page_of(run.execution_id),
+        "origin": await _origin(view),
         "children": [each for each in progress.waiting if each.kind == "child"],
     }
     match tab:
@@ -82,6 +83,15 @@ async def show_run(view: View) -> Shown:
     live = None if run.status in FINAL else view.url("/live", run=run.execution_id, after=run.revision)
     title = run.execution_id
     return Shown(template="run.html", title=title, values=values, crumbs=run_crumbs(view), live=live)
+
+
+async def _origin(view: View) -> dict[str, Any] | None:
+    """Return the run and revision that a fork began with."""
+    for receipt in (await view.get("list_receipts", limit=1)).items:
+        for mutation in receipt.mutations:
+            if mutation.get("type") == "restore" and mutation.get("source") != view.path["execution_id"]:
+                return {"execution_id": mutation["source"], "revision": mutation["revision"]}
+    return None
 
 
 def _timeline(view: View, run: RunView, records: list[StepRecord]) -> dict[str, Any]:

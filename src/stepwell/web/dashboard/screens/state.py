@@ -1,0 +1,158 @@
+"""The state of a run at any of its receipts, and forks from there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.responses import RedirectResponse
+
+from stepwell.errors import NotFound
+from stepwell.model.access import Role
+from stepwell.model.execution_state import Change
+from stepwell.model.status import StepStatus
+from stepwell.runtime.step_history import StepRecord
+from stepwell.web.api.runs import ReceiptView, RunView
+from stepwell.web.dashboard.screen import Shown, View, screen
+from stepwell.web.dashboard.screens.run import page_of, run_crumbs
+from stepwell.web.problem import HttpProblem
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+__all__ = ["SCREENS"]
+
+_WINDOW = 50
+_PAGE = 200
+_ENDED = frozenset(StepStatus)
+
+
+class ReceiptLine(msgspec.Struct, frozen=True):
+    """A receipt in the list: what its commit did, in a few words."""
+
+    receipt: ReceiptView
+    step: str
+    keys: int
+    bytes: int
+
+
+async def show_state(view: View) -> Shown:
+    """Show the state of a run at a receipt, and what changed up to it."""
+    run: RunView = await view.get("get_run")
+    at = _revision(view, "at", run.revision)
+    against = _revision(view, "against", max(at - 1, 0))
+    state = await view.get("get_run_state", at=at)
+    lines = await _lines(view, run, at)
+    changes: list[Change] = []
+    problem = ""
+    if against != at:
+        try:
+            changes = (await view.get("diff_run", a=against, b=at)).items
+        except NotFound as error:  # the revision before may be archived: the state itself is still shown
+            problem = error.message
+    values: dict[str, Any] = {
+        "run": run,
+        "page": page_of(run.execution_id),
+        "at": at,
+        "against": against,
+        "state": state,
+        "lines": lines,
+        "first": lines[0].receipt.revision if lines else at,
+        "changes": changes,
+        "diff_problem": problem,
+        "verification": await view.get("verify_run") if "verify" in view.query else None,
+    }
+    return Shown(template="state.html", title=f"State at {at}", values=values, crumbs=run_crumbs(view, run.execution_id))
+
+
+def _revision(view: View, name: str, default: int) -> int:
+    text = view.query.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise HttpProblem("malformed", f"the parameter `{name}` is a revision: a whole number from 0")
+    return int(text)
+
+
+async def _lines(view: View, run: RunView, at: int) -> list[ReceiptLine]:
+    """Return the receipts around a revision."""
+    after = max(at - _WINDOW // 2, -1) - 1
+    binding = ["receipts", view.workspace, run.execution_id]
+    cursor = None if after < 0 else (await view.server.signer()).cursor(binding, after)
+    found: list[ReceiptView] = (await view.get("list_receipts", cursor=cursor, limit=_WINDOW)).items
+    return [_line(each) for each in found]
+
+
+def _line(receipt: ReceiptView) -> ReceiptLine:
+    mutations: list[dict[str, Any]] = list(receipt.mutations)
+    steps = [str(each.get("name")) for each in mutations if each.get("type") == "record_step"]
+    others = [str(each.get("status") or each.get("token_id") or "") for each in mutations if each.get("type") != "record_step"]
+    named = ", ".join(steps) or ", ".join(dict.fromkeys(each for each in others if each))
+    return ReceiptLine(receipt, named, len(mutations), len(msgspec.json.encode(mutations)))
+
+
+async def show_fork(view: View) -> Shown:
+    """Show what a fork of a run would keep, run again, and repeat."""
+    run: RunView = await view.get("get_run")
+    step = view.query.get("step", "")
+    at = _revision(view, "at", run.revision)
+    missing = False
+    if step and "at" not in view.query:
+        found = await _before_step(view, step)
+        missing, at = found is None, run.revision if found is None else found
+    then: list[StepRecord] = (await view.get("list_steps", at=at)).items
+    now: list[StepRecord] = (await view.get("list_steps")).items
+    kept = [each for each in then if each.status in _ENDED]
+    names = {each.name for each in kept}
+    again = [each for each in now if each.name not in names]
+    values: dict[str, Any] = {
+        "run": run,
+        "page": page_of(run.execution_id),
+        "at": at,
+        "step": step,
+        "is_missing": missing,
+        "kept": kept,
+        "again": again,
+        "effects": [each for each in again if each.attempts],
+        "is_newest": at == run.revision,
+    }
+    return Shown(template="fork.html", title="Fork or rewind", values=values, crumbs=run_crumbs(view, run.execution_id))
+
+
+async def _before_step(view: View, step: str) -> int | None:
+    """Return the revision before the commit that first speaks of a step; None if none does."""
+    cursor: str | None = None
+    while True:
+        page = await view.get("list_receipts", cursor=cursor, limit=_PAGE)
+        for receipt in page.items:
+            for mutation in receipt.mutations:
+                if mutation.get("type") == "record_step" and mutation.get("name") == step:
+                    return max(receipt.revision - 1, 0)
+                token: dict[str, Any] = mutation.get("token") or {}
+                if mutation.get("type") == "add_token" and step in (mutation.get("token_id"), token.get("node")):
+                    return max(receipt.revision - 1, 0)
+        cursor = page.next_cursor
+        if cursor is None:
+            return None
+
+
+async def fork_form(view: View) -> Response:
+    """Make a fork of a run."""
+    form = await view.form()
+    text = form.get("at", "")
+    body: dict[str, Any] = {}
+    if text:
+        if not (text.isascii() and text.isdecimal() and len(text) < 10):
+            raise HttpProblem("invalid", "the revision is a whole number from 0")
+        body["at"] = int(text)
+    if form.get("new_id", "").strip():
+        body["new_id"] = form["new_id"].strip()
+    fork = await view.act("fork_run", body=body, reason=form.get("reason"))
+    return RedirectResponse(view.url(page_of(fork.execution_id), done="forked"), 303)
+
+
+SCREENS = (
+    screen("GET /runs/{execution_id}/state", show_state, rail="/runs"),
+    screen("GET /runs/{execution_id}/fork", show_fork, rail="/runs"),
+    screen("POST /runs/{execution_id}/fork", fork_form, Role.OPERATOR, rail="/runs"),
+)
