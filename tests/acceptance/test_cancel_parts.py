@@ -13,7 +13,7 @@ from tests.support.polling import until
 
 import stepwell
 from stepwell import Conflict, ExecutionEnded, ExecutionFailed, InvalidInput, NotFound, Retry, StepFailed, Stepwell, step, workflow
-from stepwell.flow import call, define, each, parallel, scope, sequence, signal, subworkflow, wait
+from stepwell.flow import call, define, each, edge, graph, parallel, scope, sequence, signal, subworkflow, wait
 
 WAIT = 60
 entered, gate = threading.Event(), threading.Event()
@@ -110,6 +110,56 @@ def test_cancelled_step_is_recorded_and_its_late_result_discarded(well: Any):
     assert run.result(WAIT) == ["late a", None]
     assert well.verify(run.execution_id).ok
     assert commit.revision > 0
+
+
+def test_losers_of_a_join_are_recorded_as_cancelled_and_their_late_results_discarded(well: Any):
+    race = parallel(
+        branches={
+            "fast": signal("won"),
+            "held": call("part.hold", "a", name="held"),
+            "never": signal("never"),
+            "later": "part.nap",
+        },
+        join="any",
+        max_concurrency=3,
+        name="race",
+    )
+    run = well.start(define("part_race", race, signal("end")))
+    assert entered.wait(WAIT)
+    run.signal("won", 1)
+    until(lambda: "race" in well.load(run.execution_id).steps)
+    gate.set()
+    run.signal("end")
+    run.result(WAIT)
+    won = {"signal": "COMPLETED", "race": "COMPLETED", "signal-3": "COMPLETED"}
+    assert statuses(run) == {**won, "held": "CANCELLED", "signal-2": "CANCELLED"}
+    assert [record.output for record in run.steps() if record.status == "CANCELLED"] == [None, None]
+    assert well.verify(run.execution_id).ok
+
+
+def test_what_is_under_way_in_a_cancelled_scope_is_recorded_and_what_has_not_begun_is_not(well: Any):
+    nodes = {"held": call("part.hold", "a"), "after": call("part.nap", "b")}
+    run = well.start(
+        define("part_inside", scope(graph(nodes, [edge("held", "after")]), name="left"), call("part.nap", "c", name="c"))
+    )
+    assert entered.wait(WAIT)
+    run.cancel(scope="left")
+    assert run.result(WAIT) == "c done"
+    assert statuses(run) == {"held": "CANCELLED", "left": "CANCELLED", "c": "COMPLETED"}
+    gate.set()
+
+
+def test_steps_of_a_cancelled_scope_that_fails_run_again_with_a_retry(well: Any):
+    failing = scope(parallel(signal("go"), call("part.nap", "quick", name="nap")), name="left", on_cancel="fail")
+    run = well.start(define("part_failing", failing))
+    until(lambda: "nap" in well.load(run.execution_id).steps)
+    run.cancel(scope="left")
+    with pytest.raises(ExecutionFailed, match="scope 'left' was cancelled"):
+        run.result(WAIT)
+    run.retry()
+    run.signal("go", "on")
+    assert run.result(WAIT) == {"1": "on", "nap": "quick done"}
+    assert began == ["quick"]
 
 
 def test_step_that_has_not_begun_is_cancelled_when_it_does(well: Any):

@@ -248,7 +248,8 @@ def test_cancelled_run_stops_and_a_late_result_is_ignored(well: Any) -> None:
         run.result(WAIT)
     release.set()
     assert calls["double"] == 0
-    assert well.load(run.execution_id).steps == {}
+    until(lambda: not well.load(run.execution_id).tokens)
+    assert {key: each.status for key, each in well.load(run.execution_id).steps.items()} == {"d.held": "CANCELLED"}
 
 
 def test_step_that_takes_too_long_fails(well: Any) -> None:

@@ -38,7 +38,7 @@ def test_wcp_20_a_cancelled_run_has_nothing_open_and_ends_as_cancelled(act: Act)
         play.run.result(60)
     assert play.open == []
     assert play.run.status() == Status.CANCELLED
-    assert play.steps == {"A": "COMPLETED"}
+    assert play.steps == {"A": "COMPLETED", "B": "CANCELLED", "C": "CANCELLED"}
 
 
 def test_wcp_25_a_region_is_withdrawn_whole_by_a_task_outside_of_it(act: Act) -> None:

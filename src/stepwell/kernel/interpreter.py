@@ -216,7 +216,7 @@ class Interpreter:
                 self.inbox.accept(event.message_key)
                 scopes.cancel_named(self, scope)
             case CancelRequested(step=str(key)) if key:
-                token = next((each for each in self.tokens.values() if each.key == key and steps.is_cancellable(each)), None)
+                token = next((each for each in self.tokens.values() if each.key == key and scopes.is_cancellable(each)), None)
                 if token is None:
                     self._to_cancel[key] = event.message_key
                 else:
@@ -407,7 +407,7 @@ class Interpreter:
         node = token.place.node
         if self.is_answered(token):
             return
-        if token.key in self._to_cancel and steps.is_cancellable(token):
+        if token.key in self._to_cancel and scopes.is_cancellable(token):
             self.inbox.accept(self._to_cancel.pop(token.key))
             steps.cancel_step(self, token)
             return

@@ -206,7 +206,7 @@ def test_a_loop_that_only_its_bound_stops_is_a_livelock() -> None:
 def test_ending_while_something_runs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from stepwell.kernel.nodes import scopes
 
-    monkeypatch.setattr("stepwell.kernel.nodes.joins.cancel_inside", lambda *_: None)
+    monkeypatch.setattr("stepwell.kernel.nodes.joins.cancel_inside", lambda *_, **__: None)
     assert scopes.cancel_inside
     found = explored(parallel("a", "b", join="any"))
     assert ("improper", "sequence") in [(fault.kind, fault.node) for fault in found.faults]

@@ -246,7 +246,7 @@ def _conclude(run: Interpreter, frame: LiveToken, verdict: Verdict) -> None:
         go_on_without(run, frame, output)
         _begin_more(run, frame)
         return
-    cancel_inside(run, frame)
+    cancel_inside(run, frame, is_for_good=True)
     run.record_and_go_on(frame, output)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from msgspec import UNSET
 
 from stepwell.errors import ExecutionCancelled, ValidationFailed
-from stepwell.flow.definition.node import Action, CancelScopeNode
+from stepwell.flow.definition.node import Action, Approval, CancelScopeNode, Signal, Wait
 from stepwell.kernel.data_view import TemplateData, ending, loops_around, output_of
 from stepwell.kernel.protocol import Abandon, CancelChild, End, Trouble, trouble, trouble_of
 from stepwell.kernel.token import DO, LOOSE, NOT_UNDONE, ROOT, UNDO, LiveToken
@@ -32,6 +32,7 @@ __all__ = [
     "enter_scope",
     "go_on_without",
     "hand_over",
+    "is_cancellable",
     "keep_undo",
     "leave",
     "member_ended",
@@ -73,8 +74,11 @@ def _keep_item(run: Interpreter, frame: LiveToken, before: LiveToken) -> None:
         pending += token.children.values()
 
 
-def cancel_inside(run: Interpreter, frame: LiveToken) -> None:
-    """Stop everything inside a frame. Compensations inside move to the frame's scope."""
+def cancel_inside(run: Interpreter, frame: LiveToken, *, is_for_good: bool = False) -> None:
+    """Stop everything inside a frame. Compensations inside move to the frame's scope.
+
+    - ``is_for_good``: whether no retry runs what is stopped again, so that its steps and waits are recorded as cancelled.
+    """
     inside = [*frame.children.values()]
     for token in inside:  # the list grows during the loop, by the children of each item
         inside += token.children.values()
@@ -82,6 +86,8 @@ def cancel_inside(run: Interpreter, frame: LiveToken) -> None:
     for token in reversed(inside):  # inner scopes close before outer ones
         compensations += token.compensations
         token.compensations = []
+        if is_for_good and is_cancellable(token) and "left" not in token.value and run.changes.step(token.key) is None:
+            run.changes.record(token.key, token.place.name, StepStatus.CANCELLED, b"null", run.now_ms)
         stop(run, token)
         # A compensation that was running has had no effect on record; it runs again from its start.
         if token.slot == UNDO:
@@ -93,6 +99,11 @@ def cancel_inside(run: Interpreter, frame: LiveToken) -> None:
             run.drop(token)
     home = frame if frame.parent is None or frame.id in run.scopes else frame.scope
     hand_over(run, compensations, home)
+
+
+def is_cancellable(token: LiveToken) -> bool:
+    """Return whether a token stands at a step or a wait that a caller may cancel. Compensation is seen through."""
+    return token.slot != UNDO and isinstance(token.place.node, Action | Wait | Signal | Approval)
 
 
 def stop(run: Interpreter, token: LiveToken) -> None:
@@ -212,7 +223,10 @@ def leave(run: Interpreter, frame: LiveToken, how: How, error: Trouble) -> None:
     """End a scope early: stop everything in it, run its compensations, then record how it ended."""
     if "ending" in frame.value:
         return  # it is ending already
-    cancel_inside(run, frame)
+    node = frame.place.node
+    # A scope that fails is retried, and its steps with it. A cancelled execution is not.
+    goes_on = frame is run.root or not isinstance(node, CancelScopeNode) or node.on_cancel == "continue"
+    cancel_inside(run, frame, is_for_good=how == "cancelled" and goes_on)
     # Saga order: undo the latest completed step first. Compensations arrive from inner scopes in any order.
     frame.compensations.sort(key=undo_order)
     run.quiet(frame)

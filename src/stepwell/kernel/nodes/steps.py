@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from stepwell.errors import InvalidInput
 from stepwell.flow.definition.builtin_steps import BUILTINS, builtin_of
-from stepwell.flow.definition.node import Action, Approval, CancelScopeNode, ScriptNode, Signal, StepNode, Subworkflow, Wait
+from stepwell.flow.definition.node import Action, CancelScopeNode, ScriptNode, StepNode, Subworkflow
 from stepwell.flow.definition.outline import Place
 from stepwell.flow.json_schema import check_schema
 from stepwell.flow.language.errors import listed, suggest
@@ -241,11 +241,6 @@ def time_is_up(run: Interpreter, token: LiveToken, field: str) -> None:
     run.effects.append(CancelChild(child_id))
     message = f"child execution {child_id!r} took longer than {node.timeout_seconds:g} s, the timeout_seconds of its node"
     step_failed(run, token, AttemptFailed(token.id, token.key, trouble("TimeoutError", message), ("TimeoutError",)))
-
-
-def is_cancellable(token: LiveToken) -> bool:
-    """Return whether a token stands at a step or a wait that a caller may cancel. Compensation is seen through."""
-    return token.slot != UNDO and isinstance(token.place.node, Action | Wait | Signal | Approval)
 
 
 def cancel_step(run: Interpreter, token: LiveToken) -> None:
