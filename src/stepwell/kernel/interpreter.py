@@ -132,6 +132,10 @@ class Interpreter:
         """Open cancel scopes by id."""
         self.child_waits: dict[str, LiveToken] = {}
         """Tokens that wait for a child execution, by the child's id."""
+        self.calls: dict[str, LiveToken] = {}
+        """Tokens at steps that are called under a key of the user's own, by that key."""
+        self.call_waits: dict[str, list[LiveToken]] = {}
+        """Tokens that wait for the end of such a call."""
         self.inbox = SignalInbox()
         self.effects: list[Effect] = []
         self.undo_count = 0
@@ -458,6 +462,13 @@ class Interpreter:
     def _ended(self, frame: LiveToken, child: LiveToken, error: Trouble | None) -> None:
         ended = scopes.member_ended if frame.parent is None else _ENDED[type(frame.place.node)]
         self.guarded(frame, lambda: ended(self, frame, child, error))
+
+    @cached_property
+    def first_calls(self) -> dict[str, str]:
+        """The keys of the records of completed calls, by the keys of the user's own. Read when the first such call is made."""
+        found = ((key, self.changes.step(key)) for key in self.changes.names("steps"))
+        completed = ((key, each) for key, each in found if each is not None and each.status == StepStatus.COMPLETED)
+        return {each.call_key: key for key, each in completed if each.call_key is not None}
 
     @cached_property
     def output_form(self) -> Template:

@@ -64,9 +64,19 @@ class PendingChanges:
         data = self.get("steps", key)
         return None if data is None else decode_step(data)
 
-    def record(self, key: str, name: str, status: StepStatus, output: bytes, now_ms: int, took_ms: int = 0) -> None:
-        """Record an output in canonical bytes."""
-        data = encode_record(StepOutput(key, name, str(status), Raw(output), from_ms(now_ms), max(took_ms, 0)))
+    def record(
+        self,
+        key: str,
+        name: str,
+        status: StepStatus,
+        output: bytes,
+        now_ms: int,
+        took_ms: int = 0,
+        digest: str | None = None,
+        call_key: str | None = None,
+    ) -> None:
+        """Record an output in canonical bytes; of a call with a key of the user's own, with its digest."""
+        data = encode_record(StepOutput(key, name, str(status), Raw(output), from_ms(now_ms), max(took_ms, 0), digest, call_key))
         self._ahead["steps", key] = data
         self._batch.append(RecordStep(key, Raw(data)))
 

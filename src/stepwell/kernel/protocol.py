@@ -153,7 +153,7 @@ class RunStep(msgspec.Struct, frozen=True):
 
     token_id: str
     key: str
-    """The key of the recorded output, from which the step's idempotency key is derived."""
+    """The key of the recorded output."""
     uses: str
     """The name of the step; empty for a script."""
     args: Value
@@ -165,6 +165,13 @@ class RunStep(msgspec.Struct, frozen=True):
     """Whether it is a compensation, which governance always allows."""
     place: RunPlace = "worker"
     """Where it may run: beside the workflow, or among the calls to other services, for drivers that keep those apart."""
+    call_key: str = ""
+    """The key of the user's own, if the call has one."""
+
+    @property
+    def call(self) -> str:
+        """The key that the step sees, from which its idempotency key is derived."""
+        return f"key:{self.call_key}" if self.call_key else self.key
 
 
 class StartChild(msgspec.Struct, frozen=True):

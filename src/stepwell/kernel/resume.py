@@ -9,7 +9,7 @@ from stepwell.flow.definition.node import Action, CancelScopeNode, Choice, Each,
 from stepwell.kernel.nodes import graphs, joins, steps, waits
 from stepwell.kernel.nodes.scopes import cancel_inside, pass_scope, undo_order
 from stepwell.kernel.signals import TURN
-from stepwell.kernel.token import BEGINS, ROOT, TIMES, UNDO, LiveToken
+from stepwell.kernel.token import BEGINS, CALL_KEY, ROOT, TIMES, UNDO, LiveToken
 from stepwell.model.record import Token, decode_token
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def _rebuild(run: Interpreter, token: LiveToken) -> None:
             run.wake_at(token, token.value[field], field)
     if not _is_under_way(token):
         return
+    if CALL_KEY in token.value:
+        run.calls[token.value[CALL_KEY]] = token
     match token.place.node:
         case CancelScopeNode():
             run.scopes[token.id] = token

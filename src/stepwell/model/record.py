@@ -110,6 +110,8 @@ class StepOutput(msgspec.Struct, frozen=True, omit_defaults=True):
     duration_ms: int
     digest: str | None = None
     """Of the step's name and arguments, for a call with a key: the same key stands for no other call."""
+    call_key: str | None = None
+    """The key of the user's own, for a call of a declared workflow that has one."""
 
 
 class LoopContext(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from stepwell.errors import Conflict, LeaseLost, NotFound
 from stepwell.flow.definition.node import Action, Graph, Parallel, continues_after_error
 from stepwell.flow.definition.outline import Place
 from stepwell.kernel.plan import Plan, key_of, last_of
-from stepwell.kernel.token import CHOICES, CHOSEN, LIFE, NOT_UNDONE, ROOT
+from stepwell.kernel.token import AFTER_CALL, CALL_DIGEST, CALL_KEY, CHOICES, CHOSEN, LIFE, NOT_UNDONE, ROOT
 from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ExecutionState, State
@@ -49,7 +49,9 @@ __all__ = [
 ]
 
 
-_OF_AN_ATTEMPT = frozenset({"attempt", "error", "took_ms", "retries_ms", "child", "parent", "missing", "looked"})
+_OF_AN_ATTEMPT = frozenset(
+    {"attempt", "error", "took_ms", "retries_ms", "child", "parent", "missing", "looked", CALL_KEY, CALL_DIGEST, AFTER_CALL}
+)
 _PASSED = (StepStatus.COMPLETED, StepStatus.CANCELLED)
 
 

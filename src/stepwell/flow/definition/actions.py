@@ -12,6 +12,7 @@ from stepwell.flow.definition.builder import Steplike, as_seconds, as_step, as_v
 from stepwell.flow.definition.builtin_steps import BUILTINS
 from stepwell.flow.definition.node import ContextRule, Definition, OnError, ScriptNode, StepNode, Subworkflow
 from stepwell.flow.retry import Retry
+from stepwell.model.ids import Id, id_text
 from stepwell.model.value import Value
 
 __all__ = [
@@ -38,6 +39,7 @@ def call(
     timeout_seconds: Span | None = None,
     on_error: OnError = "fail",
     compensate: Steplike | None = None,
+    key: Id = "",
 ) -> StepNode:
     """Return a node that calls a step.
 
@@ -47,6 +49,8 @@ def call(
     - ``on_error``: after the last attempt ``"fail"``, or ``"continue"`` with the output None; ``"retry"`` uses the default
       policy.
     - ``compensate``: the step that undoes it if the execution or an enclosing scope fails or is cancelled.
+    - ``key``: a key of your own for the call, which may contain templates: the same key again in the execution gives the result
+      of the first call that completed, and another step or other arguments under it fail with ``Conflict``.
 
     Raise ``InvalidDefinition`` if ``step`` is not a step, or another function is registered under its name, and ``InvalidInput``
     for arguments that cannot be stored.
@@ -60,6 +64,7 @@ def call(
         timeout_seconds=as_seconds(timeout_seconds, "timeout_seconds"),
         on_error=on_error,
         compensate=as_step(compensate),
+        key=id_text(key),
     )
 
 

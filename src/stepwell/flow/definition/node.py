@@ -99,6 +99,8 @@ class StepNode(Action, frozen=True, kw_only=True, tag="step"):
     main: ClassVar[str] = "uses"
 
     uses: str = msgspec.field(name="step")
+    key: str = ""
+    """A key of the user's own, with templates: the same key again in the execution gives the result of the first call."""
 
 
 class Subworkflow(Action, frozen=True, kw_only=True, tag="subworkflow"):

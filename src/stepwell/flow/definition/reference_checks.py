@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import UNSET
 
 from stepwell.flow.definition.findings import Finding, Findings
-from stepwell.flow.definition.node import Action, Approval, Choice, Deferred, Each, Graph, Loop, Sequence, Wait
+from stepwell.flow.definition.node import Action, Approval, Choice, Deferred, Each, Graph, Loop, Sequence, StepNode, Wait
 from stepwell.flow.definition.outline import Outline, Path, Place
 from stepwell.flow.definition.structure_checks import predecessors_of
 from stepwell.flow.language.errors import listed, suggest
@@ -50,6 +50,8 @@ def _asked_by(place: Place) -> Iterator[LocatedReference]:
     match node:
         case Action():
             yield from _in_value(node.args, (*path, "with"), place)
+            if isinstance(node, StepNode):
+                yield from _in_value(node.key, (*path, "key"), place)
         case Choice():
             for index, case in enumerate(node.cases):
                 yield from _in_condition(case.when, (*path, "choice", index, "when"), place)

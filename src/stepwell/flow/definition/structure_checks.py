@@ -208,6 +208,8 @@ def _named(place: Place, key: str, name: str | None) -> Findings:
 def _action(place: Place, node: Action, known: Known) -> Findings:
     if node.compensate is not None and node.compensate.compensate is not None:
         yield Finding((*place.path, "compensate", "compensate"), "a compensation cannot have a compensation")
+    if node.compensate is not None and node.compensate.key:
+        yield Finding((*place.path, "compensate", "key"), "a compensation cannot have a key: it runs once for each step")
     if isinstance(node, StepNode):
         yield from _step(place, node, known)
     elif isinstance(node, Subworkflow) and known.workflows is not None and node.workflow not in known.workflows:
@@ -218,6 +220,8 @@ def _action(place: Place, node: Action, known: Known) -> Findings:
 def _step(place: Place, node: StepNode, known: Known) -> Findings:
     here = (*place.path, "step")
     builtin = builtin_of(node.uses)
+    if node.key and builtin is not None and builtin is not BUILTINS["http_request"]:
+        yield Finding((*place.path, "key"), f"{builtin.name} takes no key: it has no effect that could happen twice")
     if builtin is not None:
         yield from _builtin(place, node, known)
     elif not node.uses:

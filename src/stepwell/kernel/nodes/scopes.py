@@ -16,7 +16,7 @@ from stepwell.errors import ExecutionCancelled, ValidationFailed
 from stepwell.flow.definition.node import Action, Approval, CancelScopeNode, Signal, Wait
 from stepwell.kernel.data_view import TemplateData, ending, loops_around, output_of
 from stepwell.kernel.protocol import Abandon, CancelChild, End, Trouble, trouble, trouble_of
-from stepwell.kernel.token import DO, LOOSE, NOT_UNDONE, ROOT, UNDO, LiveToken
+from stepwell.kernel.token import AFTER_CALL, CALL_KEY, DO, LOOSE, NOT_UNDONE, ROOT, UNDO, LiveToken
 from stepwell.model.execution_state import ONLY
 from stepwell.model.record import decode_metadata, decode_token, overran
 from stepwell.model.status import Status, StepStatus
@@ -29,6 +29,7 @@ __all__ = [
     "begin",
     "cancel_inside",
     "cancel_named",
+    "end_call",
     "enter_scope",
     "go_on_without",
     "hand_over",
@@ -109,6 +110,7 @@ def is_cancellable(token: LiveToken) -> bool:
 def stop(run: Interpreter, token: LiveToken) -> None:
     """Cancel the effect that a token waits for."""
     run.frames.pop(token.key, None)
+    end_call(run, token)
     child_id = token.value.get("child")
     if child_id is not None:
         run.child_waits.pop(child_id, None)
@@ -117,6 +119,17 @@ def stop(run: Interpreter, token: LiveToken) -> None:
         run.effects.append(Abandon(token.id))
     if run.scopes.pop(token.id, None) is not None:
         run.changes.exit_scope(token.scope_id)
+
+
+def end_call(run: Interpreter, token: LiveToken) -> None:
+    """Let the tokens go on that wait for the end of this token's call, if it has a key of the user's own."""
+    call_key = token.value.get(CALL_KEY)
+    if call_key is None or run.calls.get(call_key) is not token:
+        return
+    del run.calls[call_key]
+    for other in run.call_waits.pop(call_key, ()):
+        if other.value.get(AFTER_CALL) == call_key:
+            run.enter(other)
 
 
 def hand_over(run: Interpreter, compensations: Iterable[LiveToken], home: LiveToken) -> None:

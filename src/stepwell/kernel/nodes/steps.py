@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from stepwell.errors import InvalidInput
+from stepwell.errors import Conflict, InvalidInput
 from stepwell.flow.definition.builtin_steps import BUILTINS, builtin_of
 from stepwell.flow.definition.node import Action, CancelScopeNode, ScriptNode, StepNode, Subworkflow
 from stepwell.flow.definition.outline import Place
@@ -18,7 +18,7 @@ from stepwell.flow.json_schema import check_schema
 from stepwell.flow.language.errors import listed, suggest
 from stepwell.flow.retry import Retry
 from stepwell.kernel.data_view import TemplateData
-from stepwell.kernel.nodes.scopes import keep_undo, leave, stop
+from stepwell.kernel.nodes.scopes import end_call, keep_undo, leave, stop
 from stepwell.kernel.plan import key_of
 from stepwell.kernel.protocol import (
     AttemptFailed,
@@ -33,8 +33,9 @@ from stepwell.kernel.protocol import (
     Trouble,
     trouble,
 )
-from stepwell.kernel.token import LIFE, RETRIES, UNDO, LiveToken
-from stepwell.model.ids import child_id_of
+from stepwell.kernel.token import AFTER_CALL, CALL_DIGEST, CALL_KEY, LIFE, RETRIES, UNDO, LiveToken
+from stepwell.model.execution_state import sha256_hex
+from stepwell.model.ids import check_key, child_id_of
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical, recode
 
@@ -132,6 +133,8 @@ def enter_action(run: Interpreter, token: LiveToken, node: Action) -> None:
         given = {builtin.main: args} if builtin.main and isinstance(args, str) else args
         _AT_ONCE[builtin.name](run, token, given)
         return
+    if isinstance(node, StepNode) and node.key and not _is_first_call(run, token, node, args):
+        return
     match node:
         case Subworkflow():
             _start_child(run, token, node, args)
@@ -139,6 +142,42 @@ def enter_action(run: Interpreter, token: LiveToken, node: Action) -> None:
             run.effects.append(_attempt(token, node, args, code=node.code, language=node.language))
         case _:
             run.effects.append(_attempt(token, node, args, uses=cast("StepNode", node).uses))
+
+
+def _is_first_call(run: Interpreter, token: LiveToken, node: StepNode, args: Value) -> bool:
+    """Return whether a call with a key of the user's own is to be made.
+
+    It is not if one with the same key has completed: then its output is taken, or the call fails if it is another. While one
+    is under way, the token waits for its end. A call that failed or was cancelled gave no result, so the next one is made.
+    """
+    if run.calls.get(token.value.get(CALL_KEY, "")) is token:
+        return True
+    given = token.place.form("key").fill(TemplateData(run, token))
+    call_key = check_key(str(given) if type(given) is int else given, f"the key of {token.place.name!r}")
+    check_key(f"key:{call_key}", f"the key of {token.place.name!r}")
+    digest = sha256_hex(recode([node.uses, args]))
+    first = run.first_calls.get(call_key)
+    known = None if first is None else run.changes.step(first)
+    if known is None:
+        if call_key in run.calls:
+            token.value[AFTER_CALL] = call_key
+            run.call_waits.setdefault(call_key, []).append(token)
+            return False
+        token.value.pop(AFTER_CALL, None)
+        token.value |= {CALL_KEY: call_key, CALL_DIGEST: digest}
+        run.calls[call_key] = token
+        return True
+    if known.digest != digest:
+        message = (
+            f"key {call_key!r} stands for another call, of {first!r}, in this execution; give {token.place.name!r} another key"
+        )
+        error = trouble("Conflict", f"{message}, or the same arguments", Conflict.code)
+        step_failed(run, token, AttemptFailed(token.id, token.key, error, ("Conflict",), is_final=True))
+        return False
+    output = recode(known.output)
+    run.changes.record(token.key, token.place.name, StepStatus.COMPLETED, output, run.now_ms, 0, digest, call_key)
+    run.done(token, output)
+    return False
 
 
 def attempt_of(token: LiveToken) -> int:
@@ -149,7 +188,19 @@ def attempt_of(token: LiveToken) -> int:
 def _attempt(token: LiveToken, node: Action, args: Value, *, uses: str = "", code: str = "", language: str = "") -> RunStep:
     place: RunPlace = "external-api" if uses == _HTTP_REQUEST else "worker"
     number = attempt_of(token)
-    return RunStep(token.id, token.key, uses, args, number, node.timeout_seconds, code, language, token.slot == UNDO, place)
+    return RunStep(
+        token.id,
+        token.key,
+        uses,
+        args,
+        number,
+        node.timeout_seconds,
+        code,
+        language,
+        token.slot == UNDO,
+        place,
+        token.value.get(CALL_KEY, ""),
+    )
 
 
 def _start_child(run: Interpreter, token: LiveToken, node: Subworkflow, args: Value) -> None:
@@ -197,7 +248,11 @@ def step_completed(run: Interpreter, token: LiveToken, event: StepCompleted) -> 
 
 def _complete(run: Interpreter, token: LiveToken, output: bytes, took_ms: int = 0) -> None:
     node = cast("Action", token.place.node)
-    run.changes.record(token.key, token.place.name, StepStatus.COMPLETED, output, run.now_ms, took_ms)
+    digest, call_key = token.value.get(CALL_DIGEST), token.value.get(CALL_KEY)
+    run.changes.record(token.key, token.place.name, StepStatus.COMPLETED, output, run.now_ms, took_ms, digest, call_key)
+    if call_key is not None:
+        run.first_calls[call_key] = token.key
+        end_call(run, token)
     run.changes.count_step()
     if node.compensate is not None:
         keep_undo(run, token)
@@ -215,6 +270,7 @@ def step_failed(run: Interpreter, token: LiveToken, event: AttemptFailed) -> Non
         token.value.pop("child", None)
         run.wake_at(token, run.now_ms + round(policy.delay(number, event.chance) * 1000), RETRIES)
         return
+    end_call(run, token)
     error = {**event.error, "step": token.key}
     told = recode({"error": error, "attempts": number})
     run.changes.record(token.key, token.place.name, StepStatus.FAILED, told, run.now_ms, event.took_ms)

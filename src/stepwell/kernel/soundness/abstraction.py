@@ -216,6 +216,8 @@ class _Writer:
             "on_error": "continue" if node.on_error == "continue" else "fail",
             "compensate": None if undo is None else self.write(undo),
         }
+        if isinstance(node, StepNode):
+            changes["key"] = ""  # a repeated call completes or fails like any other
         builtin = builtin_of(node.uses) if isinstance(node, StepNode) else None
         if builtin is not None and builtin.name in _SOON_DONE:
             changes |= self._done_at_once(place, cast("StepNode", node))
