@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import asyncio
+import contextlib
+import random
+from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import Any
 
 import pytest
 from tests.support.temporal_server import TemporalServer
 
 import stepwell
-from stepwell import ExecutionFailed, Governance, Retry, Scope, Stepwell, StepwellError, TemporalWorker, step, workflow
+from stepwell import Governance, Retry, Run, Scope, Stepwell, StepwellError, TemporalWorker, step, workflow
 from stepwell.flow import (
     Definition,
     call,
@@ -30,6 +34,9 @@ from stepwell.flow import (
     wait,
     when,
 )
+from stepwell.flow.definition.node import Node
+
+GENERATED = 25
 
 ONCE = Retry(attempts=3, first_seconds=0.05, jitter=0)
 
@@ -64,7 +71,7 @@ def note(text: str) -> str:
     return text
 
 
-@step
+@step(effect="tool")
 def costly(amount: float) -> float:
     stepwell.current().spend(amount)
     return amount
@@ -159,15 +166,53 @@ async def parent_function(n: int) -> int:
     return await async_function(n) + 1
 
 
-FUNCTIONS = [async_function, plain_function, failing_function, parent_function]
+@workflow
+async def patched_function(n: int) -> list[Any]:
+    is_new = stepwell.patched("rounding")
+    before = await add(n, 1)
+    await stepwell.sleep(0.05)
+    return [is_new, before, stepwell.patched("rounding")]
 
 
-def ran(well: Stepwell, what: Any, **options: Any) -> dict[str, Any]:
-    """All that is comparable of a run."""
-    run = well.start(what, 7, **options)
+@workflow
+async def saga_function(n: int) -> None:
+    for number in range(3):
+        await add(n, number)
+        stepwell.compensate(double, number)
+    await bad("undone")
+
+
+@workflow
+async def signalled_function(n: int) -> Any:
+    with contextlib.suppress(TimeoutError):
+        await stepwell.wait_signal("never", timeout=0.1)
+    return await add(n, 1)
+
+
+@workflow
+async def gathering_function(n: int) -> list[int]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(add(n, number)) for number in range(4)]
+    return [task.result() for task in tasks]
+
+
+FUNCTIONS = [
+    patched_function,
+    saga_function,
+    signalled_function,
+    gathering_function,
+    async_function,
+    plain_function,
+    failing_function,
+    parent_function,
+]
+
+
+def outcome_of(well: Stepwell, run: Run) -> dict[str, Any]:
+    """All that is comparable of a run: everything but its id, its times and how its changes are spread over commits."""
     try:
-        result: Any = run.result(timeout=30)
-    except (ExecutionFailed, StepwellError) as error:
+        result: Any = run.result(timeout=60)
+    except StepwellError as error:
         result = type(error).__name__, str(error).replace(run.execution_id, "ID")
     state = well.load(run.execution_id)
     verification = well.verify(run.execution_id)
@@ -176,59 +221,108 @@ def ran(well: Stepwell, what: Any, **options: Any) -> dict[str, Any]:
     return {
         "result": result,
         "status": str(state.status),
-        "steps": eval_free(steps, run.execution_id),
+        "steps": without_id(steps, run.execution_id),
         "variables": state.variables,
         "loops": {key: (each.current_index, each.total_items) for key, each in state.loops.items()},
         "count": state.step_count,
+        "context": state.context,
         "tokens": list(state.tokens),
         "scopes": list(state.scopes),
     }
 
 
-def eval_free(value: Any, execution_id: str) -> str:
+def without_id(value: Any, execution_id: str) -> str:
     """The value as text without the id of its execution."""
     return repr(value).replace(execution_id, "ID")
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory, temporal_server: TemporalServer) -> Any:
+def both(tmp_path_factory: pytest.TempPathFactory, temporal_server: TemporalServer) -> Iterator[Stepwell]:
     """A well whose runs are made by either engine, and the workers of both."""
-    folder: Path = tmp_path_factory.mktemp("both")
-    url = f"sqlite:///{folder}/well.db"
-    return url, temporal_server.address
-
-
-@pytest.mark.parametrize("name", DEFINITIONS)
-def test_definition_comes_to_the_same_on_both_engines(name: str, url: str, temporal_server: TemporalServer) -> None:
-    definition = DEFINITIONS[name]
+    url = f"sqlite:///{tmp_path_factory.mktemp('both')}/well.db"
     with Stepwell(url, lease_seconds=2) as well, TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
         well.definitions.put(CHILD)
-        local = ran(well, definition)
-        assert ran(well, definition, engine="temporal") == local
+        yield well
+
+
+def test_all_definitions_come_to_the_same_on_both_engines(both: Stepwell) -> None:
+    """Side by side, as in a well that has both engines; each engine alone has them one by one."""
+    compare(both, DEFINITIONS.values())
+
+
+def compare(well: Stepwell, definitions: Iterable[Definition]) -> None:
+    for definition in definitions:
+        runs = [well.start(definition, 7, engine=engine) for engine in ("local", "temporal")]
+        local, temporal = (outcome_of(well, run) for run in runs)
+        assert temporal == local, definition.name
+
+
+def generated(seed: int) -> Definition:
+    """A definition by chance, of nodes whose results do not hang on who comes first."""
+    chance, number = random.Random(seed), count(1)
+
+    def leaf() -> Node:
+        name = f"n{next(number)}"
+        return chance.choice(
+            (
+                lambda: call("double", {"x": next(number)}, name=name),
+                lambda: call("add", {"x": "{{ trigger.input }}", "y": 1}, name=name),
+                lambda: call("flaky", {"name": name}, name=name),
+                lambda: call("bad", {"message": name}, name=name, on_error="continue"),
+                lambda: call("double", {"x": 1}, name=name, compensate=call("double", {"x": 2}, name=f"undo_{name}")),
+                lambda: set_variables({name: "{{ trigger.input }}"}, name=name),
+                lambda: wait("20ms", name=name),
+                lambda: subworkflow("child", 4, name=name),
+            )
+        )()
+
+    def tree(depth: int) -> Node:
+        if depth == 0 or chance.random() < 0.2:
+            return leaf()
+        inner = [tree(depth - 1) for _ in range(chance.randint(1, 3))]
+        name = f"c{next(number)}"
+        return chance.choice(
+            (
+                lambda: sequence(*inner, name=name),
+                lambda: parallel(branches={f"b{at}": node for at, node in enumerate(inner)}, name=name),
+                lambda: choice(when("trigger.input > 5", inner[0]), otherwise(leaf()), name=name),
+                lambda: loop(inner[0], count=2, name=name),
+                lambda: each(inner[0], items=[1, 2, 3], concurrency=chance.choice((1, 2)), name=name),
+                lambda: scope(sequence(*inner, name=f"in_{name}"), name=name),
+            )
+        )()
+
+    return define(f"generated_{seed}", tree(3), *([throw("no")] if chance.random() < 0.2 else []))
+
+
+def test_generated_definitions_come_to_the_same_on_both_engines(both: Stepwell) -> None:
+    definitions = [generated(seed) for seed in range(GENERATED)]
+    runs = [[both.start(each, 7, engine=engine) for engine in ("local", "temporal")] for each in definitions]
+    for definition, pair in zip(definitions, runs, strict=True):
+        local, temporal = (outcome_of(both, run) for run in pair)
+        assert temporal == local, definition.name
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.name)
-def test_function_comes_to_the_same_on_both_engines(function: Any, url: str, temporal_server: TemporalServer) -> None:
-    with Stepwell(url, lease_seconds=2) as well, TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
-        local = ran(well, function)
-        assert ran(well, function, engine="temporal") == local
+def test_function_comes_to_the_same_on_both_engines(function: Any, both: Stepwell) -> None:
+    local, temporal = (outcome_of(both, both.start(function, 7, engine=engine)) for engine in ("local", "temporal"))
+    assert temporal == local
 
 
-def test_governance_is_kept_on_temporal(url: str, temporal_server: TemporalServer) -> None:
+def test_governance_is_kept_on_temporal(both: Stepwell) -> None:
     definition = define("governed", sequence(call("costly", {"amount": 3}), call("costly", {"amount": 3})))
-    with Stepwell(url) as well, TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
-        rules = Governance(cost=2)
-        local = ran(well, definition, governance=rules)
+    for rules in (Governance(cost=2), Governance(steps=1), Governance(effects=("model",))):
+        runs = [both.start(definition, 7, governance=rules, engine=engine) for engine in ("local", "temporal")]
+        local, temporal = (outcome_of(both, run) for run in runs)
         assert "GovernanceViolated" in str(local["result"])
-        assert ran(well, definition, governance=rules, engine="temporal") == local
+        assert temporal == local
 
 
-def test_signal_reaches_a_run_on_temporal_before_and_during_its_wait(url: str, temporal_server: TemporalServer) -> None:
+def test_signal_reaches_a_run_on_temporal_before_and_during_its_wait(both: Stepwell) -> None:
     definition = define(
         "signals", signal("a", name="a"), signal("b", name="b"), output=["{{ steps.a.output }}", "{{ steps.b.output }}"]
     )
-    with Stepwell(url) as well, TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
-        run = well.start(definition, engine="temporal")
-        run.signal("b", 2)
-        run.signal("a", 1)
-        assert run.result(timeout=20) == [1, 2]
+    run = both.start(definition, engine="temporal")
+    run.signal("b", 2)
+    run.signal("a", 1)
+    assert run.result(timeout=20) == [1, 2]

@@ -18,7 +18,7 @@ from stepwell.pipeline.operations import AsyncDriver, Operation
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.services import Services
 from stepwell.state.executions import Executions
-from stepwell.temporal.messages import Reference
+from stepwell.temporal.messages import PayloadReference
 from stepwell.temporal.payload_store import PayloadStore
 from stepwell.temporal.workflow import TryTaskAgain
 
@@ -87,7 +87,7 @@ class TemporalHost:
         """Return the state at a revision. In the workflow's thread."""
         return self._read(self.executions.state_at(execution_id, revision))
 
-    def kept(self, reference: Reference) -> bytes:
+    def kept(self, reference: PayloadReference) -> bytes:
         """Return a payload that is kept in the store. In the workflow's thread."""
         return self._read(self.payloads.load(reference))
 

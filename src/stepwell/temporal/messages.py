@@ -33,7 +33,7 @@ __all__ = [
     "KeepRequest",
     "LeaveMessages",
     "Origin",
-    "Reference",
+    "PayloadReference",
     "RunInput",
     "StateAnswer",
     "StateRequest",
@@ -151,7 +151,7 @@ class LeaveMessages(msgspec.Struct, frozen=True):
     messages: list[Message]
 
 
-class Reference(msgspec.Struct, frozen=True):
+class PayloadReference(msgspec.Struct, frozen=True):
     """A payload that is kept in the store, since Temporal would not take it."""
 
     execution_id: str
@@ -266,15 +266,15 @@ def payload(data: bytes) -> RawValue:
 _KEPT = "stepwell-kept"
 
 
-def referring(reference: Reference) -> RawValue:
+def referring(reference: PayloadReference) -> RawValue:
     """Return a reference as a payload."""
     data = msgspec.json.encode(reference)
     return RawValue(Payload(metadata={"encoding": b"json/plain", _KEPT: b"1"}, data=data))
 
 
-def reference_in(value: RawValue) -> Reference | None:
+def reference_in(value: RawValue) -> PayloadReference | None:
     """Return the reference that a payload is, or None if it is the value itself."""
-    return msgspec.json.decode(value.payload.data, type=Reference) if _KEPT in value.payload.metadata else None
+    return msgspec.json.decode(value.payload.data, type=PayloadReference) if _KEPT in value.payload.metadata else None
 
 
 def sealed(value: msgspec.Struct, what: str) -> RawValue:

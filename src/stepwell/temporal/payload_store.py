@@ -19,7 +19,7 @@ from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import Put
 from stepwell.pipeline.operations import AsyncDriver, Operation, write_or_raise
 from stepwell.pipeline.operations import read as reading
-from stepwell.temporal.messages import MOST_BYTES, Reference, payload, read, reference_in, referring
+from stepwell.temporal.messages import MOST_BYTES, PayloadReference, payload, read, reference_in, referring
 
 __all__ = ["PayloadStore"]
 
@@ -51,7 +51,7 @@ class PayloadStore:
             return payload(data)
         key = sha256(data).hexdigest()
         await self._driver.run(write_or_raise(StateBatch((Put(_path(execution_id), key, msgspec.Raw(data)),))))
-        return referring(Reference(execution_id, key))
+        return referring(PayloadReference(execution_id, key))
 
     async def read(self, value: RawValue, kind: type[T]) -> T:
         """Return the value of a payload, wherever it is."""
@@ -60,7 +60,7 @@ class PayloadStore:
             return read(value, kind)
         return msgspec.json.decode(await self._driver.run(self.load(reference)), type=kind)
 
-    def load(self, reference: Reference) -> Operation[bytes]:
+    def load(self, reference: PayloadReference) -> Operation[bytes]:
         """Return what a reference leads to. Raise ``NotFound`` if it is kept no more."""
         rows = yield from reading(lambda: self._store.entries(_path(reference.execution_id), [reference.key]))
         row = rows.get(reference.key)

@@ -68,7 +68,7 @@ from stepwell.temporal.messages import (
     InboxRequest,
     KeepRequest,
     LeaveMessages,
-    Reference,
+    PayloadReference,
     RunInput,
     StateAnswer,
     StateRequest,
@@ -102,7 +102,7 @@ class WorkflowHost(Protocol):
         """Return the state at a revision that is stored."""
         ...
 
-    def kept(self, reference: Reference) -> bytes:
+    def kept(self, reference: PayloadReference) -> bytes:
         """Return a payload that is kept in the store."""
         ...
 

@@ -275,8 +275,10 @@ class Stepwell:
             run = well.start(checkout, {"order": 7}, execution_id="order-7")
             receipt = run.result(timeout="5m")
         """
+        from stepwell.model.external_engines import check_engine
         from stepwell.runtime.start import input_of
 
+        check_engine(engine)
         workspace, execution_id = id_text(workspace), id_text(execution_id)
         found = self._driver.run(self._parts.definitions.startable(workflow))
         chosen = self._driver.run(self._parts.queue.engines.of(engine, found.name, workspace))

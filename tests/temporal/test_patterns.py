@@ -1,0 +1,139 @@
+"""Every pattern of docs/patterns.md that definitions support, acted on Temporal: the tests of ``tests/acceptance``, run there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from itertools import count
+from types import ModuleType
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+from tests.acceptance import (
+    test_patterns_branching,
+    test_patterns_ending,
+    test_patterns_instances,
+    test_patterns_repeating,
+    test_patterns_state,
+)
+from tests.acceptance.manual_tasks import Act, Acting
+from tests.acceptance.test_patterns_state import enter, leave
+from tests.support.temporal_server import TemporalServer
+from tests.temporal.test_faults import until
+
+from stepwell import Run, Stepwell, TemporalWorker
+from stepwell.flow import define
+from stepwell.temporal.naming import SignalName
+
+__all__ = ["enter", "leave"]
+
+MODULES: list[ModuleType] = [
+    test_patterns_branching,
+    test_patterns_ending,
+    test_patterns_instances,
+    test_patterns_repeating,
+    test_patterns_state,
+]
+
+
+class Quiet:
+    """Knows when a workflow on the server has dealt with all that was sent, and waits for something new."""
+
+    def __init__(self, address: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._client = self._loop.run_until_complete(Client.connect(address))
+
+    def close(self) -> None:
+        self._loop.close()
+
+    def wait(self, execution_id: str) -> None:
+        self._loop.run_until_complete(self._wait(f"execution-{execution_id}"))
+
+    async def _wait(self, workflow_id: str) -> None:
+        handle = self._client.get_workflow_handle(workflow_id)
+        deadline, quiet, is_asked = time.monotonic() + 30, 0, False
+        while quiet < 2:
+            assert time.monotonic() < deadline, f"{workflow_id} does not come to rest"
+            try:
+                if not is_asked:
+                    await handle.signal(SignalName.LOOK)
+                    is_asked = True
+                found = (await handle.describe()).raw_description
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+                if "already completed" in error.message:
+                    return
+                await asyncio.sleep(0.02)  # it is not started yet
+                continue
+            is_quiet = not found.HasField("pending_workflow_task") and not found.pending_activities
+            is_over = found.workflow_execution_info.HasField("close_time")
+            quiet = 2 if is_over else quiet + 1 if is_quiet else 0
+            await asyncio.sleep(0.01)
+
+
+class ActingOnTemporal(Acting):
+    """A run on Temporal, that is looked at once it rests."""
+
+    def __init__(self, well: Stepwell, run: Run, quiet: Quiet) -> None:
+        self._quiet = quiet
+        super().__init__(well, run)  # type: ignore[arg-type]
+
+    def pass_time(self, span: str) -> None:
+        """Wait until something is open: the time of these tests stands still, and that of a server does not."""
+        until(lambda: self.open)
+        self._settle()
+
+    def _settle(self) -> None:
+        for each in self._family(self.run.execution_id):
+            self._quiet.wait(each)
+
+    def _family(self, execution_id: str) -> list[str]:
+        found = [each.execution_id for each in self.well.executions.list() if each.parent_id == execution_id]
+        return [execution_id, *found]
+
+
+_versions = count(1)
+
+
+class ActOnTemporal(Act):
+    """Starts runs on Temporal to act in."""
+
+    def __init__(self, well: Stepwell, quiet: Quiet) -> None:
+        self.well, self._quiet = well, quiet  # type: ignore[assignment]
+
+    def __call__(self, *nodes: Any, input: Any = None, **options: Any) -> Acting:
+        definition = define("pattern", *nodes, version=next(_versions), **options)
+        return ActingOnTemporal(self.well, self.well.start(definition, input), self._quiet)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory, temporal_server: TemporalServer) -> Iterator[ActOnTemporal]:
+    url = f"sqlite:///{tmp_path_factory.mktemp('patterns')}/well.db"
+    with Stepwell(url, worker=False) as well, TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
+        well.choose_engine("temporal", workspace="default")
+        quiet = Quiet(temporal_server.address)
+        try:
+            yield ActOnTemporal(well, quiet)
+        finally:
+            quiet.close()
+        found = well.executions.list(limit=1_000)
+        assert len(found) >= 40
+        assert all(well.load(each.execution_id).identity.engine == "temporal" for each in found)
+        assert all(well.verify(each.execution_id).ok for each in found)
+
+
+@pytest.fixture
+def act(stage: ActOnTemporal) -> ActOnTemporal:
+    return stage
+
+
+PATTERNS = {name: found for module in MODULES for name, found in vars(module).items() if name.startswith("test_wcp_")}
+globals().update(PATTERNS)
+
+
+def test_no_pattern_is_left_out() -> None:
+    assert len(PATTERNS) == 42
