@@ -1,6 +1,6 @@
 """An agent: a model is asked, asks for tools, gets what they gave, and is asked again, until it has an answer.
 
-    python examples/agent.py
+    python examples/agent.py [--engine temporal]
 
 Shows: a loop whose length nobody knows before, every answer of the model and every result of a tool on record (after a crash none
 is paid for again), and a budget that ends a run which goes on too long. The model here is a script, so that nothing leaves this
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import stepwell
 from stepwell import ExecutionFailed, Governance, Stepwell, step, workflow
+from stepwell.demo.engines import on_engine
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ async def agent(question: str) -> str:
 
 def main() -> None:
     budget = Governance(steps=12, cost=0.5, effects=("model", "tool"))
-    with Stepwell() as well:
+    with Stepwell() as well, on_engine(well):
         for question in ("How warm is it in Basel and Atlantis, in Fahrenheit?", "Watch the weather for ever"):
             print(question)
             run = well.start(agent, question, governance=budget)

@@ -1,6 +1,6 @@
 """A document waits for approval; when nobody answers in time, somebody else is asked; when nobody does again, it is cancelled.
 
-    python examples/approval.py
+    python examples/approval.py [--engine temporal]
 
 Shows: a declared workflow, built in Python and the same in YAML (approval.yaml), approvals with a timeout, and what a run offers
 to be answered. While it waits, a run holds neither thread nor memory; it may as well wait for days.
@@ -13,6 +13,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from stepwell import ExecutionCancelled, Run, Stepwell, step
+from stepwell.demo.engines import on_engine
 from stepwell.flow import Definition, approval, call, choice, define, otherwise, parse, when
 
 AS_YAML = Path(__file__).with_suffix(".yaml")
@@ -77,7 +78,7 @@ def main() -> None:
     definition = document_approval()
     is_same = parse(AS_YAML.read_text(encoding="utf-8"), source=AS_YAML.name) == definition
     print(f"built in Python, or read from {AS_YAML.name}: {'the same' if is_same else 'NOT THE SAME'}")
-    with Stepwell() as well:
+    with Stepwell() as well, on_engine(well):
         print("Report: Ann is asked, and answers")
         report = well.start(definition, asdict(Document("Report", "all is well")))
         answer(report, "ann", True)

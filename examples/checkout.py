@@ -1,6 +1,6 @@
 """An order is paid and sent; if a step fails for good, what was done before it is undone, the last one first.
 
-    python examples/checkout.py
+    python examples/checkout.py [--engine temporal]
 
 Shows: a workflow as a function, dataclasses as input and output, retries, ``compensate``, and the record of a run.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import stepwell
 from stepwell import ExecutionFailed, Retry, Stepwell, step, workflow
+from stepwell.demo.engines import on_engine
 
 STOCK = {"lamp": 3, "bed": 1}
 COUNTRIES_WE_SEND_TO = {"CH", "LI"}
@@ -81,7 +82,7 @@ async def checkout(order: Order) -> str:
 
 
 def main() -> None:
-    with Stepwell() as well:
+    with Stepwell() as well, on_engine(well):
         for order in (Order("lamp", 4200, "CH"), Order("bed", 99_000, "US")):
             print(f"{order.item} to {order.country}")
             run = well.start(checkout, order)

@@ -1,6 +1,6 @@
 """A nightly import: 500 rows, 50 at a time; a row that comes late is fetched again, a bad one is left out and reported.
 
-    python examples/nightly_import.py
+    python examples/nightly_import.py [--engine temporal]
 
 Shows: multiple instances with bounded concurrency, retries, failures that are passed over, state that lands with the step that
 wrote it: every row is counted once, whatever crashes.
@@ -13,6 +13,7 @@ from time import perf_counter
 
 import stepwell
 from stepwell import Retry, Scope, Stepwell, step
+from stepwell.demo.engines import on_engine
 from stepwell.flow import call, define, each
 
 ROWS = 500
@@ -83,7 +84,7 @@ nightly_import = define(
 
 
 def main() -> None:
-    with Stepwell() as well:
+    with Stepwell() as well, on_engine(well):
         totals = well.state.custom("nightly-import")
         totals.clear()
         began = perf_counter()

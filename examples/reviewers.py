@@ -1,6 +1,6 @@
 """Five reviewers are asked; the first three answers count, and then the other two are asked no more.
 
-    python examples/reviewers.py
+    python examples/reviewers.py [--engine temporal]
 
 Shows: multiple instances with a join of 3 of 5, a question to a person inside of each, and a result that is worked out from the
 answers that came.
@@ -13,6 +13,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from stepwell import Run, Stepwell, step
+from stepwell.demo.engines import on_engine
 from stepwell.flow import approval, call, define, each
 
 REVIEWERS = ["ann", "bob", "cem", "dora", "eve"]
@@ -66,7 +67,7 @@ def wait_until_asked(run: Run, people: int) -> dict[str, str]:
 
 
 def main() -> None:
-    with Stepwell() as well:
+    with Stepwell() as well, on_engine(well):
         run = well.start(review, {"paper": "On Wells", "reviewers": REVIEWERS})
         asked = wait_until_asked(run, len(REVIEWERS))
         print(f"asked: {', '.join(sorted(asked))}")

@@ -1,6 +1,6 @@
 """A vending machine: it takes coins, gives what is chosen and paid for, and gives money back, in whatever order people press.
 
-    python examples/vending_machine.py
+    python examples/vending_machine.py [--engine temporal]
 
 Shows: a deferred choice (the first of several signals decides what happens next), a loop around it, variables, and a timeout that
 ends the wait. The machine may be switched off at any moment: its credit is in the store.
@@ -11,6 +11,7 @@ from __future__ import annotations
 from time import monotonic, sleep
 
 from stepwell import Run, Status, Stepwell, step
+from stepwell.demo.engines import on_engine
 from stepwell.flow import Node, call, choice, deferred, define, loop, otherwise, sequence, set_variables, when
 
 PRICES = {"tea": 150, "soup": 250}
@@ -94,7 +95,7 @@ def press(run: Run, turn: int, name: str, value: str | int | None = None) -> Non
 
 def main() -> None:
     pressed = (("coin", 100), ("choose", "tea"), ("coin", 100), ("choose", "gold"), ("choose", "tea"), ("back", None))
-    with Stepwell() as well:
+    with Stepwell() as well, on_engine(well):
         print("somebody is thirsty")
         run = well.start(vending_machine)
         for turn, (name, value) in enumerate(pressed):

@@ -75,10 +75,14 @@ FAILURES = {"agent": 1, "checkout": 1}
 """How many of its runs fail, as they should."""
 
 
+def without_store() -> dict[str, str]:
+    """The environment without a store, so that an example makes its own."""
+    return {key: value for key, value in os.environ.items() if key not in ("STEPWELL_URL", "REDIS_URL")}
+
+
 def _run(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    kept = {key: value for key, value in os.environ.items() if key not in ("STEPWELL_URL", "REDIS_URL")}
     command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")]
-    return subprocess.run(command, cwd=folder, env=kept, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(command, cwd=folder, env=without_store(), capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.mark.parametrize("name", NAMES)

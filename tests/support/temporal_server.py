@@ -17,7 +17,10 @@ from types import TracebackType
 
 import pytest
 
-__all__ = ["TemporalServer", "temporal_server"]
+__all__ = ["EXAMPLES", "TemporalServer", "temporal_server"]
+
+EXAMPLES = 8
+"""How many namespaces there are for programs that run side by side, each with a store of its own."""
 
 _START_SECONDS = 60.0
 
@@ -38,11 +41,14 @@ if pid:
 class TemporalServer:
     """A development server. With a file it can be killed and started again on the same port and data.
 
-    ``attributes`` are search attributes to register, and ``settings`` those of the server's dynamic configuration.
+    ``namespaces`` are those beside ``default``, ``attributes`` search attributes to register, and ``settings`` those of the
+    server's dynamic configuration.
     """
 
-    def __init__(self, file: Path | None = None, *, attributes: tuple[str, ...] = (), **settings: int) -> None:
-        self._file, self._attributes = file, attributes
+    def __init__(
+        self, file: Path | None = None, *, namespaces: tuple[str, ...] = (), attributes: tuple[str, ...] = (), **settings: int
+    ) -> None:
+        self._file, self._attributes, self._namespaces = file, attributes, namespaces
         self._settings = [f"{name.replace('_', '.')}={value}" for name, value in settings.items()]
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
@@ -66,6 +72,7 @@ class TemporalServer:
         words = ["--ip", "127.0.0.1", "--port", port, "--http-port", http, "--metrics-port", metrics, "--log-level", "error"]
         if self._file is not None:
             words += ["--db-filename", str(self._file)]
+        words += [word for namespace in self._namespaces for word in ("--namespace", namespace)]
         words += [word for attribute in self._attributes for word in ("--search-attribute", attribute)]
         words += [word for setting in self._settings for word in ("--dynamic-config-value", setting)]
         program = str(Path(sys.executable).parent / "temporal")
@@ -135,6 +142,6 @@ def _free_ports(count: int) -> list[int]:
 
 @pytest.fixture(scope="session")
 def temporal_server() -> Iterator[TemporalServer]:
-    """One server in memory for all tests of this process."""
-    with TemporalServer() as server:
+    """One server in memory for all tests of this process, with a namespace for each example."""
+    with TemporalServer(namespaces=tuple(f"example-{number}" for number in range(EXAMPLES))) as server:
         yield server

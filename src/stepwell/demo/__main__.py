@@ -15,10 +15,15 @@ __all__ = ["DEMOS", "main"]
 DEMOS = {"parcel": parcel.run_demo, "bank": bank.run_demo}
 
 
-def main(story: str = "parcel", screen: DemoScreen | None = None) -> int:
-    """Run a demonstration in a folder of its own. Return 0 if every check passed."""
+def main(story: str = "parcel", screen: DemoScreen | None = None, address: str = "") -> int:
+    """Run a demonstration in a folder of its own. Return 0 if every check passed.
+
+    - ``address``: a Temporal server, which runs the story of the parcels.
+    """
     screen = screen or DemoScreen(sys.stdout, os.environ)
     with tempfile.TemporaryDirectory(prefix="stepwell-demo-") as folder:
+        if address:
+            return parcel.run_demo(screen, Path(folder), address)
         return DEMOS[story](screen, Path(folder))
 
 

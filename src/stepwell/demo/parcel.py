@@ -1,6 +1,7 @@
 """The parcel demonstration: a worker is killed inside a step of an order (``parcel.yaml``), and another one continues.
 
-``python -m stepwell.demo.parcel URL NAME FATAL EFFECTS`` is a worker with a name. Before it sends the parcel FATAL (0 is none),
+``python -m stepwell.demo.parcel URL NAME FATAL EFFECTS [ADDRESS]`` is a worker with a name; with an address, one of the
+Temporal server there. Before it sends the parcel FATAL (0 is none),
 it reports that and blocks inside the step until it is killed. Steps append their effects outside the store to the file EFFECTS.
 The parent process then checks that the run is complete.
 """
@@ -20,12 +21,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
 import stepwell
-from stepwell import Stepwell, step
+from stepwell import Stepwell, TemporalWorker, step
 from stepwell.cli.run_view import RunEvent, bars, events_of, follow
 from stepwell.demo.screen import DemoScreen
 from stepwell.errors import Corrupted
@@ -104,10 +105,14 @@ async def send(parcel: int) -> dict[str, str]:
     return await _work(f"parcel {parcel} is sent")
 
 
-def main(url: str, name: str, fatal: str, effects: str) -> None:
+def main(url: str, name: str, fatal: str, effects: str, address: str = "") -> None:
     """Work until the parent closes the pipe."""
     _me.update(worker=name, fatal=fatal, effects=effects)
-    with Stepwell(url, lease_seconds=LEASE_SECONDS):
+    with (
+        TemporalWorker(url, address=address, lease_seconds=LEASE_SECONDS, grace_seconds=1)
+        if address
+        else Stepwell(url, lease_seconds=LEASE_SECONDS)
+    ):
         print("ready", name, flush=True)
         sys.stdin.read()  # blocks until the parent writes a line or is gone
 
@@ -116,31 +121,40 @@ _FATAL = 2
 _STEPS = ["charge", "pack", "label", *(f"send[{index}]" for index in range(PARCELS))]
 _BEFORE = _STEPS.index("send[0]") + _FATAL - 1
 """Steps that are recorded before the worker is killed: three branches, and the parcels before the fatal one."""
-_PATIENCE_SECONDS = 20
+_PATIENCE_SECONDS = 60
 _KILLED = "KILLED"
 
 
-def run_demo(screen: DemoScreen, folder: Path) -> int:
-    """Run the demonstration in a folder. Return 0 if every check passed."""
+def run_demo(screen: DemoScreen, folder: Path, address: str = "") -> int:
+    """Run the demonstration in a folder, with an address on that Temporal server. Return 0 if every check passed."""
     began, url, effects = time.perf_counter(), f"sqlite:///{folder}/well.db", folder / "effects"
     effects.touch()
     screen.say(screen.paint("bold", "Stepwell: a worker is killed inside a step, and another worker continues"))
     screen.note(
         f"one SQLite file; a workflow declared in YAML: three branches at the same time, then a loop over {PARCELS} parcels"
     )
+    place = _Place(url, effects, address)
     with Stepwell(url, worker=False) as well:
-        killed = _killed_inside(screen, well, url, effects)
-        _resumed(screen, well, url, effects)
+        killed = _killed_inside(screen, well, place)
+        _resumed(screen, well, place)
         _show_timeline(screen, well, killed)
         _check_receipts(screen, well)
     _vandalise(screen, folder / "well.db", folder / "copy.db")
     return screen.finish(time.perf_counter() - began)
 
 
+class _Place(NamedTuple):
+    """Where workers work: their store, the file of their effects, and the Temporal server if they have one."""
+
+    url: str
+    effects: Path
+    address: str
+
+
 @contextmanager
-def _worker(url: str, name: str, fatal: int, effects: Path) -> Generator[subprocess.Popen[str]]:
+def _worker(place: _Place, name: str, fatal: int) -> Generator[subprocess.Popen[str]]:
     """Run a worker in a process of its own; kill it at the end of the block if it still runs."""
-    command = [sys.executable, "-m", "stepwell.demo.parcel", url, name, str(fatal), str(effects)]
+    command = [sys.executable, "-m", "stepwell.demo.parcel", place.url, name, str(fatal), str(place.effects), place.address]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603 - our own module
         watchdog = threading.Timer(_PATIENCE_SECONDS, child.kill)
         watchdog.start()
@@ -156,10 +170,11 @@ def _heard(child: subprocess.Popen[str], word: str) -> bool:
     return child.stdout is not None and any(line.split()[0] == word for line in child.stdout)
 
 
-def _killed_inside(screen: DemoScreen, well: Stepwell, url: str, effects: Path) -> RunEvent:
+def _killed_inside(screen: DemoScreen, well: Stepwell, place: _Place) -> RunEvent:
     screen.heading(1, f"Worker A runs the order, and gets SIGKILL while it sends parcel {_FATAL}")
-    well.start(read_order(), {"city": "Basel", "cents": 4200, "parcels": PARCELS}, execution_id=ORDER)
-    with _worker(url, "A", _FATAL, effects) as child:
+    order = {"city": "Basel", "cents": 4200, "parcels": PARCELS}
+    well.start(read_order(), order, execution_id=ORDER, engine="temporal" if place.address else "local")
+    with _worker(place, "A", _FATAL) as child:
         is_inside = _heard(child, "inside")
         began = datetime.now(UTC)
         time.sleep(0.2)  # so that the bar chart shows how long it was blocked
@@ -175,9 +190,10 @@ def _killed_inside(screen: DemoScreen, well: Stepwell, url: str, effects: Path) 
     return RunEvent(event="step", execution_id=ORDER, revision=state.revision, at=died, name=name, status=_KILLED, duration_ms=took)
 
 
-def _resumed(screen: DemoScreen, well: Stepwell, url: str, effects: Path) -> None:
-    screen.heading(2, f"Worker B starts; the lease of A expires {LEASE_SECONDS:g} s after its last renewal, and B continues")
-    with _worker(url, "B", 0, effects):
+def _resumed(screen: DemoScreen, well: Stepwell, place: _Place) -> None:
+    last = "heartbeat on Temporal" if place.address else "renewal"
+    screen.heading(2, f"Worker B starts; the lease of A expires {LEASE_SECONDS:g} s after its last {last}, and B continues")
+    with _worker(place, "B", 0):
         total, done = len(_STEPS), 0
         for event in follow(well, ORDER, timeout=_PATIENCE_SECONDS):
             if event.event == "step" and event.name in _STEPS:
@@ -185,7 +201,7 @@ def _resumed(screen: DemoScreen, well: Stepwell, url: str, effects: Path) -> Non
                 screen.progress("steps recorded", done, total)
         output = well.run(ORDER).result(timeout=1)
     screen.check(well.run(ORDER).status() == Status.COMPLETED, f"the run completed: {output}")
-    made = Counter(line.split()[0] for line in effects.read_text(encoding="utf-8").splitlines())
+    made = Counter(line.split()[0] for line in place.effects.read_text(encoding="utf-8").splitlines())
     again = {key: times for key, times in made.items() if times > 1}
     fatal = f"{ORDER}:{_STEPS[_BEFORE]}"
     screen.check(

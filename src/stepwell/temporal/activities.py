@@ -17,7 +17,7 @@ from typing import Any, cast
 import msgspec
 from temporalio import activity
 from temporalio.common import RawValue
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from stepwell.errors import (
     AlreadyExists,
@@ -315,7 +315,14 @@ class Activities:
         answer, done = await self._beating(self._made(request))
         if answer.error is not None:
             kind, message = str(answer.error.get("kind")), str(answer.error.get("message"))
-            raise ApplicationError(message, msgspec.to_builtins(answer), type=kind, non_retryable=True)
+            # Benign to Temporal, which would log each attempt with a traceback: what it means is decided, and logged, by the run.
+            raise ApplicationError(
+                message,
+                msgspec.to_builtins(answer),
+                type=kind,
+                non_retryable=True,
+                category=ApplicationErrorCategory.BENIGN,
+            )
         return done
 
     async def _made(self, request: StepRequest) -> tuple[StepAnswer, RawValue]:

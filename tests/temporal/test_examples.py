@@ -1,0 +1,49 @@
+"""The examples and the demonstration with ``--engine temporal``: they say what they say without it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.acceptance.test_examples import EXAMPLES, NAMES, SAYS, without_store
+from tests.support.temporal_server import EXAMPLES as PLACES
+from tests.support.temporal_server import TemporalServer
+
+from stepwell import Stepwell
+
+
+def test_examples_and_demonstration_say_the_same_on_temporal(tmp_path: Path, temporal_server: TemporalServer) -> None:
+    """Side by side, each in a namespace and with a store of its own: most of their time they wait."""
+    flags = ["--engine", "temporal", "--address", temporal_server.address]
+    assert len(NAMES) <= PLACES
+    programs: dict[str, subprocess.Popen[str]] = {"demo": started([sys.executable, "-m", "stepwell", "demo", *flags], tmp_path)}
+    for number, name in enumerate(NAMES):
+        (folder := tmp_path / name).mkdir()
+        program = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), "--namespace", f"example-{number}", *flags]
+        programs[name] = started(program, folder)
+    said = {name: (*program.communicate(timeout=240), program.returncode) for name, program in programs.items()}
+    for name, (output, errors, code) in said.items():
+        assert code == 0, (name, output, errors)
+        rest = output
+        for line in SAYS.get(name, ["only the step that was killed was made again", "All 8 checks passed"]):
+            _, found, rest = rest.partition(line)
+            assert found, f"{name}: {line!r} is missing, or not in order, in:\n{output}"
+    for name in NAMES:
+        with Stepwell(f"sqlite:///{tmp_path}/{name}/.stepwell/well.db", worker=False) as well:
+            runs = well.executions.list()
+            assert runs
+            assert {well.load(each.execution_id).identity.engine for each in runs} == {"temporal"}
+            assert all(well.verify(each.execution_id).ok for each in runs)
+            assert well.engines() == []
+
+
+def started(command: list[str], folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, cwd=folder, env=without_store(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_demonstration_without_a_server_says_so() -> None:
+    command = [sys.executable, "-m", "stepwell", "demo", "--engine", "temporal", "--address", "127.0.0.1:1"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1
+    assert "no Temporal server answers at '127.0.0.1:1'" in ran.stderr
