@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from tests.support.redis_server import redis_server, redis_url
 from tests.support.stores import STORES
 
 from stepwell.flow import function
+from stepwell.model.state_versions import registered_alone
 from stepwell.testing.conformance.fixtures import *  # noqa: F403 - fixtures are found by their names
 from stepwell.testing.conformance.fixtures import MakeStore
 
@@ -118,6 +119,13 @@ def pytest_collectreport() -> None:
     _simulated.update({name: each for name, each in function._steps.items() if each.function.__module__.startswith("stepwell.")})
     function._workflows.clear()
     function._steps.clear()
+
+
+@pytest.fixture(autouse=True)
+def own_migrations() -> Iterator[None]:
+    """Begin each test without migrations of state."""
+    with registered_alone():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         LeaseLost,
         LimitExceeded,
         LockHeld,
+        MigrationFailed,
         NoScriptEngine,
         NotActive,
         NotFound,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         ReceiptArchived,
         RequestFailed,
         ScriptFailed,
+        StateNewer,
         StepFailed,
         StepwellError,
         StoreForeign,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from stepwell.kernel.soundness.explorer import Exploration, Fault, check, explore
     from stepwell.maintenance.backup import BackupReport, BackupVerification, verify_backup
     from stepwell.maintenance.restore import RestoreReport
+    from stepwell.maintenance.state_migration import MigrationProblem, MigrationReport
     from stepwell.maintenance.usage import Amount, Usage
     from stepwell.model.access import AccessToken, Identity, IssuedToken, Role, SignalLink
     from stepwell.model.execution_state import Change, ExecutionState
@@ -79,6 +82,7 @@ if TYPE_CHECKING:
     )
     from stepwell.model.scope import Scope
     from stepwell.model.scoped_operations import Entry, StateChange
+    from stepwell.model.state_versions import migration
     from stepwell.model.status import Status, StepStatus
     from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint
     from stepwell.queue.diagnosis import WaitingReason
@@ -161,6 +165,9 @@ __all__ = [
     "LoopContext",
     "ManualTrigger",
     "Metadata",
+    "MigrationFailed",
+    "MigrationProblem",
+    "MigrationReport",
     "NoScriptEngine",
     "NotActive",
     "NotFound",
@@ -185,6 +192,7 @@ __all__ = [
     "ScriptFailed",
     "SignalLink",
     "StateChange",
+    "StateNewer",
     "Status",
     "StepFailed",
     "StepOutput",
@@ -221,6 +229,7 @@ __all__ = [
     "enqueue",
     "explore",
     "map",
+    "migration",
     "now",
     "patched",
     "random",
@@ -264,6 +273,7 @@ _HOMES = {
         "LeaseLost",
         "LimitExceeded",
         "LockHeld",
+        "MigrationFailed",
         "NoScriptEngine",
         "NotActive",
         "NotFound",
@@ -272,6 +282,7 @@ _HOMES = {
         "ReceiptArchived",
         "RequestFailed",
         "ScriptFailed",
+        "StateNewer",
         "StepFailed",
         "StepwellError",
         "StoreForeign",
@@ -291,6 +302,8 @@ _HOMES = {
     "maintenance.backup": ("BackupReport", "BackupVerification", "verify_backup"),
     "maintenance.restore": ("RestoreReport",),
     "maintenance.usage": ("Amount", "Usage"),
+    "maintenance.state_migration": ("MigrationProblem", "MigrationReport"),
+    "model.state_versions": ("migration",),
     "model.receipt_chain": ("Verification", "verify_proof"),
     "model.receipt": ("Receipt",),
     "model.record": (

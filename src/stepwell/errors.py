@@ -32,6 +32,8 @@
     ├── RequestFailed           a server answered with a status that was not expected
     ├── AddressRefused          a private or local address was not called
     ├── GovernanceViolated      a step was refused: its budget is used up, or its kind of effect is not allowed
+    ├── StateNewer              a value was written by newer code than this
+    ├── MigrationFailed         a state migration raised, is not pure, or is missing
     ├── EngineUnavailable       the engine that was named does not answer
     ├── ExecutionFailed
     ├── ExecutionTimedOut       the execution exceeded its timeout
@@ -67,6 +69,7 @@ __all__ = [
     "LeaseLost",
     "LimitExceeded",
     "LockHeld",
+    "MigrationFailed",
     "NoScriptEngine",
     "NotActive",
     "NotFound",
@@ -75,6 +78,7 @@ __all__ = [
     "ReceiptArchived",
     "RequestFailed",
     "ScriptFailed",
+    "StateNewer",
     "StepFailed",
     "StepwellError",
     "StoreForeign",
@@ -382,6 +386,23 @@ class GovernanceViolated(StepwellError):
     def __init__(self, message: str | None = None, *, key: str = "") -> None:
         super().__init__(message)
         self.key = key
+
+
+class StateNewer(StepwellError):
+    """The stored value was written by newer code than this; update this process. Nothing was written."""
+
+    code = "SW-410"
+
+    def __init__(self, message: str | None = None, *, stored: int | None = None, known: int | None = None) -> None:
+        super().__init__(message)
+        self.stored, self.known = stored, known
+        """The version of the value, and the one that this process uses."""
+
+
+class MigrationFailed(StepwellError):
+    """A state migration raised an error, is not pure, or is missing; the stored value stays as it was."""
+
+    code = "SW-411"
 
 
 class ExecutionFailed(StepwellError):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from stepwell.errors import CommitUnknown
 
-__all__ = ["BACKUP_POINTS", "LEASE_POINTS", "POINTS", "QUEUE_POINTS", "armed", "fault", "fault_after_commit"]
+__all__ = ["BACKUP_POINTS", "LEASE_POINTS", "MIGRATION_POINTS", "POINTS", "QUEUE_POINTS", "armed", "fault", "fault_after_commit"]
 
 # The numbers are the fault points FP0-FP14 of the reliability catalogue.
 POINTS: dict[str, str] = {
@@ -51,6 +51,12 @@ BACKUP_POINTS: dict[str, str] = {
     "restore.batch_written": "after each batch that a restore has written",
 }
 """Points that only backups and restores reach."""
+
+MIGRATION_POINTS: dict[str, str] = {
+    "migration.planned": "the values to migrate are counted, and backed up if that was asked for; none is migrated",
+    "migration.batch_written": "after each batch of values or executions that a migration of state has written",
+}
+"""Points that only migrations of stored state reach."""
 
 LEASE_POINTS: dict[str, str] = {
     "lease.claimed": "FP7 executions that were due are leased to a worker",

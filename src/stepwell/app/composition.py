@@ -16,6 +16,7 @@ from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.flow.function import Workflow
 from stepwell.maintenance.backup import BackupReport, create_backup
 from stepwell.maintenance.restore import RestoreReport, restore_backup, resume_restored
+from stepwell.maintenance.state_migration import MigrationReport, MigrationRequest, migrate_state
 from stepwell.maintenance.usage import UsageOperations
 from stepwell.model.ids import new_id
 from stepwell.model.limits import Limits
@@ -144,6 +145,10 @@ class Parts:
     def resume_restored(self) -> Operation[int]:
         """Let what was restored go on."""
         return resume_restored(self.store)
+
+    def migrate_state(self, request: MigrationRequest) -> Operation[MigrationReport]:
+        """Migrate stored values."""
+        return migrate_state(self.store, self.executions, request, new_id)
 
     def health(self) -> Operation[Health]:
         """Check the store, and the worker if there is one."""

@@ -196,7 +196,8 @@ class Moment:
         while page := self._store.scan(path, after=after, limit=_PAGE):
             for key, row in page:
                 data = row.checked(path, key).data or b"null"
-                self._values.write(EntryRecord(key, msgspec.Raw(data), row.expires_ms, row.ttl_ms, row.sliding))
+                record = EntryRecord(key, msgspec.Raw(data), row.expires_ms, row.ttl_ms, row.sliding, row.version)
+                self._values.write(record)
                 if row.expires_ms is None:
                     keys, total = keys + 1, total + _number("entry", path, key, sha256_hex(data))
             after = page[-1][0]

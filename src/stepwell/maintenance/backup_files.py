@@ -21,6 +21,7 @@ from stepwell.fault_points import fault
 from stepwell.model.commit import Head
 from stepwell.model.queue_item import Item, QueueSettings, Tier, Workspace
 from stepwell.model.snapshot import StoredSnapshot
+from stepwell.model.state_versions import FIRST_VERSION
 
 __all__ = [
     "BACKUP_SCHEMA",
@@ -92,6 +93,8 @@ class EntryRecord(_Record, frozen=True, tag="entry"):
     expires_ms: int | None = None
     ttl_ms: int | None = None
     sliding: bool = False
+    version: int = FIRST_VERSION
+    """The version of its value, for state migrations."""
 
 
 class ItemRecord(_Record, frozen=True, tag="item"):

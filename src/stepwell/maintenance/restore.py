@@ -322,9 +322,9 @@ def _noted(key: str) -> StateBatch:
 def _put(path: str, record: EntryRecord, now_ms: int) -> Put:
     """Return the write of an entry: one with a fixed TTL ends when it would have ended, a sliding one begins anew."""
     if record.expires_ms is None:
-        return Put(path, record.key, record.value)
+        return Put(path, record.key, record.value, version=record.version)
     ttl_ms = record.ttl_ms if record.sliding else record.expires_ms - now_ms
-    return Put(path, record.key, record.value, ttl_ms=ttl_ms, sliding=record.sliding)
+    return Put(path, record.key, record.value, ttl_ms=ttl_ms, sliding=record.sliding, version=record.version)
 
 
 def _commit_of(head: Head, row: StoredCommit) -> tuple[Commit, Metadata | None]:

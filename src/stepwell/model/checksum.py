@@ -4,7 +4,8 @@ A checksum covers the whole row, with its scope and key, so that a row that was 
 found as well. It guards against decay, not against people: anybody who can write to the store can compute one. Data that must be
 proven belongs in an execution, whose receipts are chained.
 
-A value that was stored without a checksum begins as JSON does, and is accepted as it is.
+A value that was stored without a checksum begins as JSON does, and is accepted as it is. The version of a value stands between
+checksum and value, unless it is the first: a store without migrated values spends no byte on versions.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from zlib import crc32
 import msgspec
 
 from stepwell.model.scoped_operations import StoredEntry
+from stepwell.model.state_versions import FIRST_VERSION
 
 __all__ = ["seal", "unseal"]
 
 _MARK = b"\x01"  # no JSON begins with it, nor with a byte that differs from it in one bit
+_VERSIONED = b"\x04"  # the same holds for it; four bytes with the value's version come after the checksum
 _LENGTH = 5
+_VERSION_LENGTH = 4
 _JSON = frozenset(b'"-0123456789[{ntf')
 
 
@@ -26,7 +30,10 @@ def seal(scope: str, key: str, entry: StoredEntry) -> bytes | None:
     """Return the data of a row as it is stored; None for a tombstone."""
     if entry.data is None:
         return None
-    return _MARK + _checksum(scope, key, entry, entry.data) + entry.data
+    if entry.version == FIRST_VERSION:
+        return _MARK + _checksum(scope, key, entry, entry.data) + entry.data
+    data = entry.version.to_bytes(_VERSION_LENGTH, "big") + entry.data
+    return _VERSIONED + _checksum(scope, key, entry, data) + data
 
 
 def unseal(scope: str, key: str, entry: StoredEntry) -> StoredEntry:
@@ -34,12 +41,16 @@ def unseal(scope: str, key: str, entry: StoredEntry) -> StoredEntry:
     stored = entry.data
     if stored is None:
         return entry
-    if not stored.startswith(_MARK):
+    is_versioned = stored.startswith(_VERSIONED)
+    if not is_versioned and not stored.startswith(_MARK):
         is_sound = stored[:1] != b"" and stored[0] in _JSON
         return entry if is_sound else msgspec.structs.replace(entry, is_sound=False)
     data = stored[_LENGTH:]
     is_sound = stored[1:_LENGTH] == _checksum(scope, key, entry, data)
-    return StoredEntry(data, entry.revision, entry.expires_ms, entry.ttl_ms, entry.sliding, is_sound)
+    version = FIRST_VERSION
+    if is_versioned:
+        version, data = int.from_bytes(data[:_VERSION_LENGTH], "big"), data[_VERSION_LENGTH:]
+    return StoredEntry(data, entry.revision, entry.expires_ms, entry.ttl_ms, entry.sliding, is_sound, version)
 
 
 def _checksum(scope: str, key: str, entry: StoredEntry, data: bytes) -> bytes:

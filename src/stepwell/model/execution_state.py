@@ -185,8 +185,9 @@ class ExecutionState:
 
     __slots__ = ("_entries", "revision", "state_digest")
 
-    def __init__(self, state: State) -> None:
-        self._entries = state.copy_entries()
+    def __init__(self, state: State, entries: Entries | None = None) -> None:
+        """Show a state, or other ``entries`` at its revision."""
+        self._entries = state.copy_entries() if entries is None else entries
         self.revision = state.revision
         self.state_digest = state.digest
 

@@ -15,6 +15,7 @@ __all__ = [
     "EnterScope",
     "ExitScope",
     "IncrementStepCount",
+    "MigrateState",
     "Mutation",
     "PatchContext",
     "RecordStep",
@@ -188,6 +189,18 @@ class EnqueueItem(_Mutation, frozen=True, gc=False, tag="enqueue_item"):
         return msgspec.structs.replace(self.item, input=bytes(self.input))
 
 
+class MigrateState(_Mutation, frozen=True, gc=False, tag="migrate_state"):
+    """Bring the context and the variables to another version: the result of a state migration."""
+
+    version: int
+    context: dict[str, Raw] = {}
+    """The keys of the context that changed."""
+    variables: dict[str, Raw] = {}
+    """The variables that changed."""
+    without_context: list[str] = []
+    without_variables: list[str] = []
+
+
 Mutation = (
     Create
     | Restore
@@ -210,6 +223,7 @@ Mutation = (
     | SetStatus
     | WriteState
     | EnqueueItem
+    | MigrateState
 )
 
 encode_mutations = msgspec.json.Encoder(order="deterministic").encode

@@ -12,6 +12,7 @@ from stepwell.clock import to_ms
 from stepwell.errors import InvalidInput
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
+from stepwell.model.state_versions import FIRST_VERSION
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode
 
@@ -80,6 +81,8 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether transactions drive it, though it names a workflow; one of the workflow ``manual`` is driven so anyway."""
     engine: str | None = None
     """The engine that runs it, by name; None for the workers of Stepwell."""
+    state_version: int = FIRST_VERSION
+    """The version of its context and variables, for state migrations."""
 
     def __post_init__(self) -> None:
         for what in ("execution_id", "workspace_id", "workflow_id"):

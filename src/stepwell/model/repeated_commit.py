@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from stepwell.model.draft import Draft, Planned
-from stepwell.model.mutation import AddToken, Create, Mutation, UpdateToken, decode_mutations, encode_mutations
+from stepwell.model.mutation import AddToken, Create, MigrateState, Mutation, UpdateToken, decode_mutations, encode_mutations
 from stepwell.model.record import decode_metadata, encode_record
 
 __all__ = ["Computed", "is_repetition"]
@@ -42,6 +42,8 @@ def is_repetition(batch: Sequence[Planned], body: bytes) -> bool:
     - ``body``: the mutations of the commit that landed, as they are stored.
     """
     stored = decode_mutations(body)
+    if stored and isinstance(stored[0], MigrateState):  # it came with the first try, and is no change of the caller's
+        stored = stored[1:]
     return len(batch) == len(stored) and all(map(_is_same, batch, stored))
 
 

@@ -20,6 +20,7 @@ from stepwell.clock import from_ms
 from stepwell.errors import Conflict, Corrupted, InvalidInput, LimitExceeded, StepwellError
 from stepwell.model.limits import Limits
 from stepwell.model.state_quota import RoomOf, boundless, overfull
+from stepwell.model.state_versions import FIRST_VERSION, check_writable, converted, current_version
 from stepwell.model.value import Value, canonical, decode, recode
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Entry",
     "Increment",
     "Merge",
+    "Migrate",
     "Put",
     "Resolution",
     "ScopeTotals",
@@ -38,6 +40,7 @@ __all__ = [
     "StoredEntry",
     "Touch",
     "alive",
+    "current_entry",
     "merged",
     "prefix_end",
     "resolve",
@@ -64,6 +67,8 @@ class Put(_Op, frozen=True, gc=False, tag="put"):
     expected: int | None = None
     strict: bool = True
     """Whether an unexpected revision is a ``Conflict``; else the key stays as it is."""
+    version: int | None = None
+    """The version of the value; None for the one that this process writes. For copies of stored values."""
 
 
 class Delete(_Op, frozen=True, gc=False, tag="delete"):
@@ -109,7 +114,22 @@ class Clear(_Op, frozen=True, gc=False, tag="clear"):
     """Remove every key of the scope."""
 
 
-StateOp = Put | Delete | Increment | Copy | Merge | Touch | Clear
+class Migrate(_Op, frozen=True, gc=False, tag="migrate"):
+    """Replace a key's value by the same value in another version, unless the key was written since.
+
+    Its revision and its end stay: what it means did not change, so that no other writer's compare-and-set fails.
+    """
+
+    key: str
+    value: Raw
+    version: int
+    expected: int
+    """The revision that the key must be at."""
+    before: int
+    """The version that its value must have."""
+
+
+StateOp = Put | Delete | Increment | Copy | Merge | Touch | Clear | Migrate
 
 
 class StoredEntry(msgspec.Struct, frozen=True, gc=False):
@@ -122,6 +142,8 @@ class StoredEntry(msgspec.Struct, frozen=True, gc=False):
     sliding: bool = False
     is_sound: bool = True
     """Whether it matches its checksum; a damaged row can be overwritten, but not read."""
+    version: int = FIRST_VERSION
+    """The version of its value, for state migrations."""
 
     def checked(self, scope: str, key: str) -> StoredEntry:
         """Return the row. Raise ``Corrupted`` if it is damaged."""
@@ -176,6 +198,17 @@ class StateChange(msgspec.Struct, frozen=True):
         return cls.of(key, stored if alive(stored, now_ms) else msgspec.structs.replace(stored, data=None))
 
 
+def current_entry(scope: str, key: str, stored: StoredEntry) -> StoredEntry:
+    """Return an entry with its value in the version that this process uses.
+
+    Raise ``StateNewer`` for a value of newer code, and ``MigrationFailed`` if a migration fails.
+    """
+    if stored.data is None or (stored.version == FIRST_VERSION and current_version(scope) == FIRST_VERSION):
+        return stored
+    data, version = converted(scope, key, stored.data, stored.version)
+    return stored if data is stored.data else msgspec.structs.replace(stored, data=data, version=version)
+
+
 def alive(stored: StoredEntry | None, now_ms: int) -> StoredEntry | None:
     """Return the entry, unless it is deleted or has expired: an expired entry is absent at once."""
     if stored is None or stored.data is None:
@@ -223,14 +256,35 @@ class Resolution:
         found = self.live(scope, key)
         return None if found is None else found.checked(scope, key)
 
+    def current(self, scope: str, key: str) -> StoredEntry | None:
+        """Return the row to continue from, in the version that this process writes."""
+        found = self.sound(scope, key)
+        return None if found is None else current_entry(scope, key, found)
+
     def scope(self, scope: str) -> ScopeTotals:
         """Return the scope's totals after the operations so far."""
         found = self.totals.get(scope)
         return found if found is not None else self._totals_of(scope)
 
-    def write(self, scope: str, key: str, data: bytes | None, *, ttl_ms: int | None = None, sliding: bool = False) -> StoredEntry:
-        """Write a row (None: a tombstone) at the scope's next revision, within the limits."""
+    def write(
+        self,
+        scope: str,
+        key: str,
+        data: bytes | None,
+        *,
+        ttl_ms: int | None = None,
+        sliding: bool = False,
+        version: int | None = None,
+    ) -> StoredEntry:
+        """Write a row (None: a tombstone) at the scope's next revision, within the limits.
+
+        Without a ``version``, the value has the one that this process writes; raise ``StateNewer`` if a newer value is there.
+        """
         totals, before = self.scope(scope), self.stored(scope, key)
+        if version is None:
+            version = current_version(scope)
+            if before is not None and before.version > version and alive(before, self.now_ms) is not None:
+                check_writable(scope, key, before.version)
         held = before is not None and before.data is not None
         keys = totals.keys - held + (data is not None)
         size = totals.bytes - (_size(key, before.data) if held and before else 0) + _size(key, data)
@@ -242,9 +296,20 @@ class Resolution:
         self.grown[scope] = self.grown.get(scope, 0) + size - totals.bytes
         # A tombstone's end is the time it was made, so that a sweep can tell its age.
         ends = self.now_ms if data is None else None if ttl_ms is None else self.now_ms + ttl_ms
-        entry = StoredEntry(data, totals.revision + 1, ends, ttl_ms, sliding)
+        kept = FIRST_VERSION if data is None else version
+        entry = StoredEntry(data, totals.revision + 1, ends, ttl_ms, sliding, version=kept)
         self.entries[scope, key] = entry
         return entry
+
+    def migrate(self, scope: str, key: str, found: StoredEntry, data: bytes, version: int) -> None:
+        """Replace the value of a row by the same in another version, within the limits."""
+        totals, grown = self.scope(scope), len(data) - len(found.data or b"")
+        size = totals.bytes + grown
+        if grown > 0 and size > self.limits.scope_bytes:
+            raise LimitExceeded.of("scope_bytes", self.limits.scope_bytes, size, f"the size of scope {scope!r}, in bytes,")
+        self.totals[scope] = ScopeTotals(totals.revision, totals.keys, size)
+        self.grown[scope] = self.grown.get(scope, 0) + grown
+        self.entries[scope, key] = msgspec.structs.replace(found, data=data, version=version)
 
     def clear(self, scope: str) -> int:
         """Remove every key of the scope, and return their number, without expired ones."""
@@ -314,7 +379,7 @@ def _put(state: Resolution, op: Put) -> StoredEntry | None:
             if op.strict:
                 raise _unexpected(op.key, op.expected, actual)
             return None
-    return state.write(op.scope, op.key, bytes(op.value), ttl_ms=op.ttl_ms, sliding=op.sliding)
+    return state.write(op.scope, op.key, bytes(op.value), ttl_ms=op.ttl_ms, sliding=op.sliding, version=op.version)
 
 
 def _delete(state: Resolution, op: Delete) -> bool:
@@ -329,14 +394,14 @@ def _delete(state: Resolution, op: Delete) -> bool:
 
 
 def _increment(state: Resolution, op: Increment) -> int | float:
-    found = state.sound(op.scope, op.key)
+    found = state.current(op.scope, op.key)
     after = summed(op.key, 0 if found is None or found.data is None else decode(found.data), op.by)
     _rewrite(state, op.scope, op.key, msgspec.json.encode(after), found)
     return after
 
 
 def _copy(state: Resolution, op: Copy) -> bool:
-    found = state.sound(op.scope, op.key)
+    found = state.current(op.scope, op.key)
     if found is None:
         return False
     _rewrite(state, op.to_scope, op.to_key, found.data, found)
@@ -356,7 +421,7 @@ def _touch(state: Resolution, op: Touch) -> bool:
 
 
 def _merge(state: Resolution, op: Merge) -> Value:
-    found = state.sound(op.scope, op.key)
+    found = state.current(op.scope, op.key)
     given = decode(op.value)
     # An absent key's value is merged with itself, which checks it and changes nothing; a sum starts at 0.
     before = decode(found.data) if found is not None and found.data is not None else 0 if op.how == "add" else given
@@ -367,6 +432,14 @@ def _merge(state: Resolution, op: Merge) -> Value:
 
 def _clear(state: Resolution, op: Clear) -> int:
     return state.clear(op.scope)
+
+
+def _migrate(state: Resolution, op: Migrate) -> bool:
+    found = state.sound(op.scope, op.key)
+    if found is None or (found.revision, found.version) != (op.expected, op.before):
+        return False
+    state.migrate(op.scope, op.key, found, bytes(op.value), op.version)
+    return True
 
 
 def _rewrite(state: Resolution, scope: str, key: str, data: bytes | None, like: StoredEntry | None) -> None:
@@ -397,6 +470,7 @@ _RULES: dict[type, Callable[[Resolution, StateOp], object]] = {  # pyright: igno
     Merge: _merge,
     Touch: _touch,
     Clear: _clear,
+    Migrate: _migrate,
 }
 
 

@@ -27,6 +27,7 @@ from stepwell.model.mutation import (
     EnterScope,
     ExitScope,
     IncrementStepCount,
+    MigrateState,
     Mutation,
     PatchContext,
     RecordStep,
@@ -43,7 +44,7 @@ from stepwell.model.mutation import (
     UpdateToken,
     WriteState,
 )
-from stepwell.model.record import CancelScope, Presence, decode_scope, decode_step, decode_token, encode_record
+from stepwell.model.record import CancelScope, Presence, decode_metadata, decode_scope, decode_step, decode_token, encode_record
 from stepwell.model.status import FINAL, Status, StepStatus, may_follow
 
 __all__ = ["plan", "refusal"]
@@ -52,13 +53,19 @@ _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def plan(
-    base: State, batch: Sequence[Planned], limits: Limits, opening: Opening | None = None, *, is_counted: bool = False
+    base: State,
+    batch: Sequence[Planned],
+    limits: Limits,
+    opening: Opening | None = None,
+    *,
+    is_counted: bool = False,
+    migrating: MigrateState | None = None,
 ) -> Draft:
     """Validate a whole batch, and return its draft. Raise ``ValidationFailed`` with every fault found.
 
     A function in the batch is called with the draft so far and returns the mutation, so that only pure data is stored. An opening
     comes before the batch, and needs no validation on a state without entries. If a user wrote the whole batch, it
-    ``is_counted``: the message of a fault has its number.
+    ``is_counted``: the message of a fault has its number. A state migration, if one is due, comes before the batch.
     """
     if opening is not None and base.revision >= 0:
         batch, opening = [*opening.mutations, *batch], None
@@ -68,6 +75,9 @@ def plan(
     problems: list[Problem] = []
     if opening is not None:
         draft.open(opening)
+    if migrating is not None:
+        _migrate_state(draft, migrating)
+        draft.mutations.append(migrating)
     for number, item in enumerate(batch, 1):
         mutation = None
         try:
@@ -274,6 +284,19 @@ def _enqueue_item(draft: Draft, mutation: EnqueueItem) -> None:
     draft.enqueue(mutation.whole())
 
 
+def _migrate_state(draft: Draft, mutation: MigrateState) -> None:
+    for section, changed, removed in (
+        ("context", mutation.context, mutation.without_context),
+        ("variables", mutation.variables, mutation.without_variables),
+    ):
+        for key, raw in changed.items():
+            draft.put(section, key, bytes(raw))
+        for key in removed:
+            draft.remove(section, key)
+    identity = decode_metadata(draft.get("identity", ONLY) or b"")
+    draft.put("identity", ONLY, encode_record(msgspec.structs.replace(identity, state_version=mutation.version)))
+
+
 def _need_token(draft: Draft, token_id: str) -> bytes:
     data = draft.get("tokens", token_id)
     if data is None:
@@ -296,7 +319,7 @@ def _need_active_scope(draft: Draft, scope_id: str) -> None:
 _STATUSES: dict[str, Status] = {status.value: status for status in Status}
 _QUOTED = {status: quoted(status) for status in Status}
 _PENDING = _QUOTED[Status.PENDING]
-_REOPENING = frozenset({SetStatus, Restore})
+_REOPENING = frozenset({SetStatus, Restore, MigrateState})
 
 _RULES: dict[type, Callable[[Draft, Any], None]] = {
     Create: _create,
@@ -320,4 +343,5 @@ _RULES: dict[type, Callable[[Draft, Any], None]] = {
     SetStatus: _set_status,
     WriteState: _write_state,
     EnqueueItem: _enqueue_item,
+    MigrateState: _migrate_state,
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import Any
 
-from stepwell.errors import Conflict, LeaseLost, NotFound
+from stepwell.errors import Conflict, LeaseLost, NotFound, StateNewer
 from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.function import Workflow
 from stepwell.model.commit import Lease, Release, Rest
@@ -15,6 +16,7 @@ from stepwell.model.ids import NewId
 from stepwell.model.queue_item import ItemStatus
 from stepwell.model.queue_lifecycle import waits_for_turn
 from stepwell.model.record import decode_status
+from stepwell.model.state_migration import due_migration
 from stepwell.model.status import FINAL
 from stepwell.pipeline.operations import AsyncDriver, write
 from stepwell.runtime.run_retry import RunRetry
@@ -26,6 +28,8 @@ from stepwell.runtime.sessions.session import Session
 from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
 
 __all__ = ["SessionLoader", "session_of"]
+
+log = logging.getLogger(__name__)
 
 
 def session_of(services: Services, workflow: Workflow[..., Any], writer: ExecutionWriter, lease: Lease, *, is_new: bool) -> Session:
@@ -44,12 +48,19 @@ class SessionLoader:
     async def load(self, lease: Lease, *, is_new: bool) -> tuple[Session, int] | None:
         """Return the session of an execution, and how often it was claimed since its last commit.
 
-        None if it is left to others: it has ended, its queue item waits for its turn, or this worker does not know its workflow.
+        None if it is left to others: it has ended, its queue item waits for its turn, this worker does not know its workflow, or
+        newer code has written its state.
         """
         # It was created here a moment ago. If another worker has taken it since, the first commit is refused.
         live = self._executions.at_hand(lease.name) if is_new else None
         live = live or await self._driver.run(self._executions.newest(lease.name))
         if not await self._is_to_run(live, lease):
+            return None
+        try:
+            live = await self._migrated(live, lease)
+        except StateNewer as error:
+            log.warning("execution %r is left to newer workers: %s", lease.name, error)
+            await self._driver.run(write(Release(lease.name, lease.holder, lease.fence)))
             return None
         writer = ExecutionWriter(self._executions, self._driver, live, lease.fence, self._new_id)
         try:
@@ -59,6 +70,16 @@ class SessionLoader:
             return None
         claims = 0 if is_new else await self._claims_of(lease)
         return session_of(self._services, workflow, writer, lease, is_new=is_new), claims
+
+    async def _migrated(self, live: CachedExecution, lease: Lease) -> CachedExecution:
+        """Return an execution whose state is in the version that this process uses, before its code reads it."""
+        while due_migration(live.state) is not None:
+            transaction = OpenTransaction(live, CommitTerms(fence=lease.fence), self._new_id)
+            try:
+                await self._driver.run(self._executions.commit(transaction, []))  # the migration comes with every commit
+            except Conflict:
+                live = await self._driver.run(self._executions.newest(lease.name))
+        return live
 
     async def _claims_of(self, lease: Lease) -> int:
         """Return how often an execution was claimed since its last commit. Raise ``LeaseLost`` if it was given back meanwhile.

@@ -40,6 +40,7 @@ from stepwell.model.record import (
 )
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.scoped_operations import StateOp
+from stepwell.model.state_migration import state_version
 from stepwell.model.status import Status
 from stepwell.model.value import Value, canonical, decode, recode, to_value
 from stepwell.pipeline.operations import Operation
@@ -288,6 +289,7 @@ class Starting:
                 workflow.name,
                 trace_id=self._new_id(),
                 item_id=item_id,
+                state_version=state_version(workflow.name),
             )
         given = None if governance is None else msgspec.convert(governance, Governance)
         identity = self._identity(workflow, execution_id, workspace, None, given)
@@ -318,6 +320,7 @@ class Starting:
             is_child=parent is not None,
             deadline_ms=None if seconds is None else to_ms(now) + round(seconds * 1000),
             governance=None if governance is None else to_value(governance),
+            state_version=state_version(workflow.name),
         )
 
 

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -25,7 +25,7 @@ from stepwell.model.draft import Draft, Opening, Planned
 from stepwell.model.execution_state import ONLY, ExecutionState, State
 from stepwell.model.ids import NewId, check_id, check_key, check_trace_id, new_commit_id
 from stepwell.model.limits import Limits
-from stepwell.model.mutation import Create
+from stepwell.model.mutation import Create, MigrateState
 from stepwell.model.queue_item import ItemMark
 from stepwell.model.queue_lifecycle import cancelled_in_wait, mark_of, waits_for_turn
 from stepwell.model.receipt import Receipt, ReceiptHeader, sign_head
@@ -33,11 +33,12 @@ from stepwell.model.receipt_chain import build_commit, fast_forward, rebuild, se
 from stepwell.model.record import MANUAL, Metadata, encode_record
 from stepwell.model.repeated_commit import is_repetition
 from stepwell.model.scoped_operations import StateOp
+from stepwell.model.state_migration import at_current_version, due_migration, state_version
 from stepwell.model.status import FINAL, Status
 from stepwell.model.validation import plan
 from stepwell.model.value import Value, canonical
 from stepwell.pipeline.completions import Completion, Completions
-from stepwell.pipeline.operations import Operation, ReadHead, Write, read, write_or_raise
+from stepwell.pipeline.operations import Operation, ReadHead, Write, read, write_many, write_or_raise
 from stepwell.state.history import History, no_execution
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "ExecutionCache",
     "Executions",
     "OpenTransaction",
+    "UnsharedExecution",
     "is_driven_by_engine",
 ]
 
@@ -61,6 +63,13 @@ class CachedExecution:
         self.lock = threading.RLock()
         self.weighed = 0
         """The size that the cache last counted, in bytes."""
+
+
+class UnsharedExecution(NamedTuple):
+    """An execution's row and state, which no cache has."""
+
+    head: Head
+    execution: CachedExecution
 
 
 class ExecutionCache:
@@ -217,6 +226,7 @@ class Executions(History):
             workflow,
             trace_id=self._new_id() if trace_id is None else check_trace_id(trace_id),
             is_hand_driven=is_named,
+            state_version=state_version(workflow),
         )
         if not isinstance(context, Mapping):
             raise InvalidInput(f"the context must be a dict, not {type(context).__name__}")
@@ -317,15 +327,24 @@ class Executions(History):
             self._live.retire(live.execution_id)
 
     def _prepare(
-        self, session: OpenTransaction, batch: Sequence[Planned], creation: Creation | None, opening: Opening | None
+        self,
+        session: OpenTransaction,
+        batch: Sequence[Planned],
+        creation: Creation | None,
+        opening: Opening | None,
+        migrating: MigrateState | None = None,
     ) -> tuple[Draft, Commit, ReceiptHeader]:
-        """Plan a batch; return the draft, the commit and the receipt's header. Raise every fault of the batch."""
+        """Plan a batch; return the draft, the commit and the receipt's header. Raise every fault of the batch.
+
+        The state migration that is due comes first, unless another is given.
+        """
         live, terms = session.live, session.terms
         with live.lock:
             fault("commit.validating")
             if live.state.revision != session.revision:
                 raise _moved_on(session)
-            draft = plan(live.state, batch, self.limits, opening, is_counted=terms.is_counted)
+            migrating = migrating or due_migration(live.state)
+            draft = plan(live.state, batch, self.limits, opening, is_counted=terms.is_counted, migrating=migrating)
             if live.state.revision != session.revision:  # a function of the batch has itself committed
                 raise _moved_on(session)
             commit, header = build_commit(
@@ -363,6 +382,45 @@ class Executions(History):
         self._check_signature(loaded.head, state)
         return self._live.put(CachedExecution(execution_id, loaded.head.workspace_id, state))
 
+    def unshared(self, execution_ids: Sequence[str]) -> Operation[list[UnsharedExecution | StepwellError | None]]:
+        """Return the newest states of executions, past the cache; None for one that does not exist, an error for a damaged one.
+
+        For passes over many executions, which would drop from the cache what is in use.
+        """
+        return (yield from read(lambda: [self._unshared(each) for each in execution_ids]))
+
+    def _unshared(self, execution_id: str) -> UnsharedExecution | StepwellError | None:
+        loaded = self._store.load(execution_id)
+        if loaded is None:
+            return None
+        try:
+            state = rebuild(loaded)
+            self._check_signature(loaded.head, state)
+        except Corrupted as error:
+            return error
+        return UnsharedExecution(loaded.head, CachedExecution(execution_id, loaded.head.workspace_id, state))
+
+    def migrate_many(self, changes: Sequence[tuple[CachedExecution, int, MigrateState]]) -> Operation[list[StepwellError | None]]:
+        """Commit a migration to each of several unshared executions; return None or the refusal for each.
+
+        Each commit lands only under the fence that is given: not if a worker has claimed the execution since.
+        """
+        commits: list[Commit] = []
+        outcomes: list[StepwellError | None] = [None] * len(changes)
+        places: list[int] = []
+        for place, (live, fence, mutation) in enumerate(changes):
+            session = OpenTransaction(live, CommitTerms(fence=fence), self._new_id)
+            try:
+                commits.append(self._prepare(session, [], None, None, mutation)[1])
+            except StepwellError as error:
+                outcomes[place] = error
+            else:
+                places.append(place)
+        for place, outcome in zip(places, (yield from write_many(commits)), strict=True):
+            if isinstance(outcome, StepwellError):
+                outcomes[place] = outcome
+        return outcomes
+
     def _check_signature(self, head: Head, state: State) -> None:
         """Raise ``Corrupted`` if the head's signature does not match.
 
@@ -388,12 +446,15 @@ class Executions(History):
         return loaded is not None and _catch_up(live, loaded, behind)
 
     def load(self, execution_id: str, at: int | None = None) -> Operation[ExecutionState]:
-        """Return the state of an execution, now or at a revision."""
+        """Return the state of an execution, now or at a revision.
+
+        The state of now has its values in the version that this process uses; one of the past is as it was.
+        """
         if at is not None:
             return ExecutionState((yield from self.state_at(execution_id, at)))
         live = yield from self.newest(execution_id)
         with live.lock:
-            return ExecutionState(live.state)
+            return at_current_version(live.state)
 
     def end_waiting(self, execution_id: str) -> Operation[bool]:
         """End an execution that waits for its queue item as CANCELLED, with the item. Return False if it does not wait."""

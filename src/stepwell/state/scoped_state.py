@@ -30,6 +30,7 @@ from stepwell.model.scoped_operations import (
     StateOp,
     StoredEntry,
     Touch,
+    current_entry,
 )
 from stepwell.model.validation import refusal
 from stepwell.model.value import Value, canonical, decode, from_value
@@ -128,8 +129,8 @@ class ScopeOperations:
         return Entry.of(stored), max(0, min(left, most)) / 1000
 
     def exists(self, key: str) -> Operation[bool]:
-        found = yield from self._entries([key])
-        return key in found
+        self._key(key)
+        return key in (yield from read(lambda: self._store.entries(self._path, [key])))
 
     def get_many(self, keys: Sequence[str]) -> Operation[dict[str, Value]]:
         keys = _several(keys)
@@ -223,7 +224,7 @@ class ScopeOperations:
     def all(self, prefix: str) -> Operation[dict[str, Value]]:
         self._check_prefix(prefix)
         rows = yield from read(lambda: list(self._scan(prefix, None, None)))
-        return {key: decode(stored.data or b"null") for key, stored in rows}
+        return {key: decode(current_entry(self._path, key, stored).data or b"null") for key, stored in rows}
 
     def revision(self) -> Operation[int]:
         totals = yield from read(lambda: self._store.totals(self._path))
@@ -238,7 +239,7 @@ class ScopeOperations:
             left = ends - monotonic()
             if rows or left <= 0:
                 now = self._shared.clock.now_ms()
-                return [StateChange.seen_at(key, stored, now) for key, stored in rows]
+                return [StateChange.seen_at(key, current_entry(self._path, key, stored), now) for key, stored in rows]
             yield from wait(listening, left)
 
     def _live(self, key: str) -> Operation[StoredEntry | None]:
@@ -252,7 +253,8 @@ class ScopeOperations:
     def _entries(self, keys: Sequence[str]) -> Operation[dict[str, StoredEntry]]:
         for key in keys:
             self._key(key)
-        return (yield from read(lambda: self._store.entries(self._path, keys)))
+        found = yield from read(lambda: self._store.entries(self._path, keys))
+        return {key: current_entry(self._path, key, stored) for key, stored in found.items()}
 
     def _see(self, key: str, revision: int) -> int:
         """Note the revision of a key that this object has seen: with the policy ``reject``, ``set`` is refused after a newer

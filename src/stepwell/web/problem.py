@@ -58,6 +58,7 @@ _STATUSES: dict[type[StepwellError], int] = {
     errors.StoreUnavailable: 503,
     errors.Corrupted: 500,
     errors.CommitUnknown: 503,
+    errors.StateNewer: 409,
     StepwellError: 500,
 }
 _RETRYABLE = (errors.LockHeld, errors.StoreUnavailable)

@@ -43,9 +43,11 @@ if TYPE_CHECKING:
     from stepwell.contract.store import Durability, Store
     from stepwell.maintenance.backup import BackupReport
     from stepwell.maintenance.restore import RestoreReport
+    from stepwell.maintenance.state_migration import MigrationReport, Progress
     from stepwell.model.execution_state import Change, ExecutionState
     from stepwell.model.receipt import Receipt
     from stepwell.model.receipt_chain import Verification
+    from stepwell.model.scope import Scope
     from stepwell.pipeline.operations import AsyncDriver
     from stepwell.pipeline.write_statistics import WriteStatistics
     from stepwell.queue.engine_choices import EngineChoice
@@ -632,6 +634,60 @@ class AsyncStepwell:
     async def resume_restored(self) -> int:
         """Let what was restored go on, and return how many executions were held. Raise ``NotFound`` if nothing was restored."""
         return await self._driver.run(self._parts.resume_restored())
+
+    async def migrate_state(
+        self,
+        *,
+        scope: str | Scope | None = None,
+        workflow: str | None = None,
+        to_version: int | None = None,
+        workspace: Id | None = None,
+        dry_run: bool = False,
+        backup: str | Path | None = None,
+        stop_at_failure: bool = False,
+        batch: int = 500,
+        progress: Progress | None = None,
+    ) -> MigrationReport:
+        """Bring stored values to the version that this process uses, by its ``stepwell.migration`` functions.
+
+        Executions and workers go on meanwhile. A call that was interrupted is finished by the same call. Each execution is
+        migrated by a commit with a receipt; one that a worker holds is left to the worker that loads it next. A value that
+        fails is reported and stays as it was.
+
+        - ``scope``, ``workflow``: migrate only this scope or workflow, as in ``stepwell.migration``; all by default.
+        - ``to_version``: bring the values to this version; an earlier one needs the ``back`` of the migrations.
+        - ``workspace``: migrate only this workspace.
+        - ``dry_run``: call the functions on every value, write nothing, and report what would be done.
+        - ``backup``: a new folder, into which everything is backed up first.
+        - ``stop_at_failure``: stop at the first value that fails; by default the rest goes on.
+        - ``batch``: how many values land in one transaction, 1 to 10,000.
+        - ``progress``: called with the number of values that were looked at, and the number of all.
+
+        Raise ``InvalidInput`` for a scope or workflow without migrations, ``StateNewer``, before anything is written, if newer
+        code has written one of the values, and ``Conflict`` if no backup can be made because of constant writes.
+
+        Example:
+
+            report = well.migrate_state(scope="custom/prices", backup="before-prices")
+            print(report.migrated, report.problems)
+        """
+        from stepwell.maintenance.state_migration import MigrationRequest
+
+        return await self._driver.run(
+            self._parts.migrate_state(
+                MigrationRequest(
+                    scope=scope,
+                    workflow=workflow,
+                    to_version=to_version,
+                    workspace=id_text(workspace),
+                    is_dry_run=dry_run,
+                    batch=batch,
+                    stops=stop_at_failure,
+                    backup=None if backup is None else Path(backup),
+                    progress=progress,
+                )
+            )
+        )
 
     async def delete(self, execution_id: Id) -> None:
         """Delete an execution with its history. Its id is never used again, so that a late writer cannot revive it."""

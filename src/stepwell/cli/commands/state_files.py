@@ -21,6 +21,8 @@ from stepwell.cli.report import report
 from stepwell.cli.workflow_loader import read_text
 from stepwell.errors import InvalidInput
 from stepwell.model.scope import Scope
+from stepwell.model.state_versions import FIRST_VERSION, converted, current_version
+from stepwell.model.value import decode, recode
 
 if TYPE_CHECKING:
     from stepwell.app.blocking import Stepwell
@@ -37,6 +39,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     key: str = ""
     value: Any = None
     expires_at: datetime | None = None
+    version: int = FIRST_VERSION
     keys: int | None = None
     sha256: str = ""
 
@@ -75,7 +78,7 @@ def _lines_of(well: Stepwell, workspace: str | None) -> Iterator[_Line]:
             for key in keys:
                 entry = state.entry(key)
                 if entry is not None:  # else it was deleted meanwhile
-                    yield _Line(scope.path, key, entry.value, entry.expires_at)
+                    yield _Line(scope.path, key, entry.value, entry.expires_at, current_version(scope.path))
             after = keys[-1]
 
 
@@ -93,9 +96,16 @@ def import_(file: str) -> None:
                 for scope, line in lines[start : start + _BATCH]:
                     ttl = None if line.expires_at is None else (line.expires_at - now).total_seconds()
                     if ttl is None or ttl > 0:
-                        tx.state(scope).set(line.key, line.value, ttl=ttl)
+                        tx.state(scope).set(line.key, _current(line), ttl=ttl)
                         count += 1
     report(given, {"keys": count}, f"{count:,} keys are set")
+
+
+def _current(line: _Line) -> Any:
+    """Return a line's value in the version that this process writes."""
+    if line.scope is None or line.version == current_version(line.scope):
+        return line.value
+    return decode(converted(line.scope, line.key, recode(line.value), line.version)[0])
 
 
 def _read(file: str) -> list[tuple[Scope, _Line]]:

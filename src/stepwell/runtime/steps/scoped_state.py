@@ -20,7 +20,18 @@ from stepwell.model.limits import Limits
 from stepwell.model.mutation import WriteState
 from stepwell.model.record import Metadata
 from stepwell.model.scope import Scope
-from stepwell.model.scoped_operations import Delete, Entry, Increment, Put, ScopeTotals, StateOp, StoredEntry, Touch, resolve
+from stepwell.model.scoped_operations import (
+    Delete,
+    Entry,
+    Increment,
+    Put,
+    ScopeTotals,
+    StateOp,
+    StoredEntry,
+    Touch,
+    current_entry,
+    resolve,
+)
 from stepwell.model.value import Value, decode
 from stepwell.pipeline.operations import AsyncDriver, Operation, read
 from stepwell.state.scoped_state import must_slide
@@ -39,7 +50,8 @@ def read_state(store: Store, keys: Sequence[StateKey], identity: Metadata) -> Op
     for (kind, name), names in by_scope(keys).items():
         path = scope_of(kind, name, identity).path
         rows = yield from read(lambda path=path, names=names: store.entries(path, names))
-        inside(found, kind, name).update({key: decode(row.data) for key, row in rows.items() if row.data is not None})
+        now = ((key, current_entry(path, key, row)) for key, row in rows.items())
+        inside(found, kind, name).update({key: decode(row.data) for key, row in now if row.data is not None})
     return found
 
 
@@ -121,14 +133,17 @@ class StepState(BufferedScope):
         for key in keys:
             self._key(key)
         reading = self._need()
-        return reading.ask(lambda: self._seen(reading.store, reading.store.entries(self._path, list(keys))), answer)
+        return reading.ask(lambda: self._seen(reading.store, self._current(reading.store.entries(self._path, list(keys)))), answer)
+
+    def _current(self, rows: Rows) -> Rows:
+        return {key: current_entry(self._path, key, row) for key, row in rows.items()}
 
     def _below(self, prefix: str, answer: Callable[[Rows], T]) -> Any:
         if prefix != "":
             check_key(prefix, "a prefix", self._limits.key_bytes)
         reading = self._need()
         return reading.ask(
-            lambda: dict(_scanned(reading.store, self._path, prefix)),
+            lambda: self._current(dict(_scanned(reading.store, self._path, prefix))),
             lambda rows: answer(self._overlaid(rows, lambda key: key.startswith(prefix))),
         )
 

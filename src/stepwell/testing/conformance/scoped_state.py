@@ -6,10 +6,23 @@ import msgspec
 import pytest
 
 from stepwell.contract.store import Store
-from stepwell.errors import Conflict, InvalidInput, LimitExceeded
+from stepwell.errors import Conflict, InvalidInput, LimitExceeded, StateNewer
 from stepwell.model.commit import StateBatch
 from stepwell.model.scope import Scope
-from stepwell.model.scoped_operations import ABSENT, Clear, Copy, Delete, Increment, Merge, ScopeTotals, StateOp, StoredEntry, Touch
+from stepwell.model.scoped_operations import (
+    ABSENT,
+    Clear,
+    Copy,
+    Delete,
+    Increment,
+    Merge,
+    Migrate,
+    Put,
+    ScopeTotals,
+    StateOp,
+    StoredEntry,
+    Touch,
+)
 from stepwell.model.value import Value, canonical
 from stepwell.testing.conformance.samples import SCOPE, content, put, refused, write, write_state
 
@@ -314,3 +327,40 @@ def test_batch_may_go_through_a_clear_to_stay_within_the_limit(small_store: Stor
     write_state(small_store, put("a"), put("b"), put("c"))
     write_state(small_store, Clear(SCOPE), put("d"), put("e"), put("f"))
     assert content(small_store).keys() == {"d", "e", "f"}
+
+
+def test_version_of_a_value_comes_back_with_it(store: Store) -> None:
+    """T48."""
+    write_state(store, Put(SCOPE, "k", Raw(b'"v"'), version=300), put("plain"))
+    assert entry(store, "k") == StoredEntry(b'"v"', 1, version=300)
+    assert [(key, row.version) for key, row in store.scan(SCOPE)] == [("k", 300), ("plain", 1)]
+    assert [row.version for _, row in store.changes(SCOPE, 0)] == [300, 1]
+
+
+def test_migrated_value_keeps_its_revision_and_its_end(store: Store) -> None:
+    write_state(store, put("k", "old", ttl=60))
+    before, totals = entry(store, "k"), store.totals(SCOPE)
+    assert write_state(store, Migrate(SCOPE, "k", Raw(b'"longer"'), 2, before.revision, 1)) == [True]
+    after = entry(store, "k")
+    assert (after.data, after.version) == (b'"longer"', 2)
+    assert (after.revision, after.expires_ms, after.ttl_ms) == (before.revision, before.expires_ms, before.ttl_ms)
+    assert store.totals(SCOPE) == ScopeTotals(totals.revision, totals.keys, totals.bytes + 3)
+
+
+def test_value_is_migrated_once_and_not_after_another_write(store: Store) -> None:
+    """T49: one winner."""
+    write_state(store, put("k", 1), put("j", 1))
+    again = Migrate(SCOPE, "k", Raw(b"2"), 2, 1, 1)
+    late = Migrate(SCOPE, "j", Raw(b"2"), 2, 2, 1)
+    write_state(store, put("j", 7))
+    assert write_state(store, again, again, late, Migrate(SCOPE, "never", Raw(b"2"), 2, 1, 1)) == [True, False, False, False]
+    assert content(store) == {"k": 2, "j": 7}
+
+
+@pytest.mark.parametrize("op", [put("k", 1), Delete(SCOPE, "k"), Increment(SCOPE, "k"), Copy(SCOPE, "k", SCOPE, "j")])
+def test_value_of_newer_code_is_not_overwritten(store: Store, op: StateOp) -> None:
+    """T48."""
+    write_state(store, Put(SCOPE, "k", Raw(b"5"), version=2))
+    newer = refused(write(store, StateBatch((put("other"), op))), StateNewer)
+    assert (newer.stored, newer.known) == (2, 1)
+    assert content(store) == {"k": 5}

@@ -1,0 +1,142 @@
+"""A migration of stored state that is killed at any step: the same call finishes it, nothing is migrated twice, nothing is lost."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from stepwell import Scope, StateNewer, Stepwell, migration, verify_backup
+from stepwell.model.state_versions import registered_alone
+
+WAIT = 60
+VALUES, RUNS = 30, 12
+
+PROGRAM = textwrap.dedent("""
+    import os, signal, sys
+    from stepwell import Stepwell, migration
+    from stepwell.fault_points import armed
+
+    @migration(scope="custom/counts", from_version=1, to_version=2)
+    def doubled(value):
+        return value * 2
+
+    @migration(workflow="shop", from_version=1, to_version=2)
+    def doubled_total(value):
+        value["variables"]["total"] *= 2
+        return value
+
+    url, folder, point, number = sys.argv[1:]
+    hits = 0
+
+    def hook(name):
+        global hits
+        if name == point:
+            hits += 1
+            if hits == int(number):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    with Stepwell(url, worker=False) as well, armed(hook):
+        report = well.migrate_state(batch=4, backup=folder or None)
+        print(report.migrated, report.failed, report.is_verified)
+""")
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    out, errors = process.communicate(timeout=WAIT)
+    return process.returncode, out.strip() or errors
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path}/well.db"
+    with Stepwell(url, worker=False) as well:
+        well.state.custom("counts").set_many({f"k{number:02}": number for number in range(VALUES)})
+        for number in range(RUNS):
+            well.create(f"run-{number}", workflow="shop")
+            with well.transaction(f"run-{number}") as tx:
+                tx.set_variable("total", number)
+    return url
+
+
+def check_migrated_once(url: str) -> None:
+    with Stepwell(url, worker=False) as well, registered_alone():
+        migration(scope="custom/counts", from_version=1, to_version=2)(_unused)
+        migration(workflow="shop", from_version=1, to_version=2)(_unused)
+        assert list(well.state.custom("counts").all().values()) == [number * 2 for number in range(VALUES)]
+        for number in range(RUNS):
+            kinds = [each["type"] for receipt in well.receipts(f"run-{number}") for each in receipt.mutations]
+            assert kinds == ["create", "set_variable", "migrate_state"]
+            assert well.load(f"run-{number}").variables == {"total": number * 2}
+            assert well.verify(f"run-{number}").ok
+
+
+def _unused(_: object) -> object:
+    raise AssertionError("nothing is left to migrate")
+
+
+@pytest.mark.parametrize(
+    ("point", "number"),
+    [
+        ("migration.planned", 1),
+        ("store.begun", 1),
+        ("store.entry_written", 7),
+        ("store.scope_written", 2),
+        ("store.before_commit", 2),
+        ("store.committed", 1),
+        ("migration.batch_written", 1),
+        ("migration.batch_written", 3),
+        ("store.committed", 4),
+        ("migration.batch_written", 4),
+    ],
+)
+def test_killed_migration_is_finished_by_the_same_call(url: str, tmp_path: Path, point: str, number: int) -> None:
+    """T49."""
+    folder = tmp_path / "before"
+    code, told = ended(start(url, str(folder), point, str(number)))
+    assert code == -signal.SIGKILL, told
+    assert verify_backup(folder).ok
+    code, told = ended(start(url, "", "", "0"))
+    assert (code, told.split()[1:]) == (0, ["0", "True"]), told
+    check_migrated_once(url)
+    # The backup from before has everything in the version before.
+    with Stepwell("memory://", worker=False) as well:
+        well.restore_backup(folder)
+        assert list(well.state.custom("counts").all().values()) == list(range(VALUES))
+        assert well.load("run-3").variables == {"total": 3}
+
+
+def test_two_migrations_at_once_share_the_work(url: str) -> None:
+    """T49: one winner for each value."""
+    both = [start(url, "", "", "0") for _ in range(2)]
+    told = [ended(each) for each in both]
+    assert [code for code, _ in told] == [0, 0], told
+    assert sum(int(text.split()[0]) for _, text in told) == VALUES + RUNS
+    check_migrated_once(url)
+
+
+def test_old_code_that_writes_during_a_migration_is_migrated_too(url: str) -> None:
+    """T49: what a worker of the version before writes meanwhile is brought forward, or refused where newer code was first."""
+    process = start(url, "", "", "0")
+    refused, written = 0, 0
+    with Stepwell(url, worker=False) as well:  # has no migration
+        counts = well.state.at(Scope.custom("counts"))
+        while process.poll() is None:
+            for key in ("k00", "k29"):
+                try:
+                    counts.set(key, int(key[1:]))
+                    written += 1
+                except StateNewer:
+                    refused += 1
+    code, told = ended(process)
+    assert (code, told.split()[1:]) == (0, ["0", "True"]), told
+    assert written + refused
+    check_migrated_once(url)
