@@ -402,6 +402,8 @@ def test_result_names_what_was_not_undone_and_retry_undoes_only_that(well: TestW
     assert told["undone"] == ["undo_car", "undo_hotel"]
     assert [*told["failed"]] == ["undo_flight"]
     assert told["failed"]["undo_flight"]["message"] == "no answer"
+    with pytest.raises(ExecutionFailed, match="not undone, since their compensation failed: 'undo_flight'"):
+        run.result(WAIT)
     run.retry()
     with pytest.raises(ExecutionFailed):
         run.result(WAIT)

@@ -108,7 +108,7 @@ def test_cancelled_run_is_compensated_and_ends_as_cancelled(well: Any) -> None:
 def test_compensation_that_fails_does_not_stop_the_others_and_can_be_retried(well: Any) -> None:
     refusals.append("flight")
     run = well.start(trip, "raises")
-    with pytest.raises(ExecutionFailed):
+    with pytest.raises(ExecutionFailed, match="not undone, since their compensation failed: 'undo:release#2'"):
         run.result(WAIT)
     assert done[2:] == ["release hotel"]
     assert list(well.load(run.execution_id).result["compensation"]["failed"]) == ["undo:release#2"]

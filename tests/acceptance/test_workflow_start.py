@@ -177,6 +177,14 @@ def test_known_id_with_another_input_is_a_conflict(well: Any) -> None:
     assert run.result(WAIT) == 8
 
 
+def test_input_that_python_takes_for_the_same_is_another_input(well: Any) -> None:
+    run = well.start(taking_anything, {"n": 1}, execution_id="one")
+    for other in ({"n": 1.0}, {"n": True}):
+        with pytest.raises(Conflict, match="was started with another input"):
+            well.start(taking_anything, other, execution_id="one")
+    assert well.start(taking_anything, {"n": 1}, execution_id="one").result(WAIT) == run.result(WAIT) == {"n": 1}
+
+
 def test_key_of_another_request_is_a_conflict(well: Any) -> None:
     first = well.enqueue(doubling, 4, key="four")
     assert well.enqueue(doubling, 4, key="four").item_id == first.item_id

@@ -110,10 +110,12 @@ class RunOperations:
         if ending.status is Status.COMPLETED and "output" in result:
             workflow = yield from self._known()
             return result["output"] if workflow is None else workflow.decode(recode(result["output"]))
+        failed: dict[str, Any] = result.get("compensation", {}).get("failed", {})
+        left = f"; not undone, since their compensation failed: {', '.join(map(repr, failed))}" if failed else ""
         if ending.status is Status.CANCELLED:
-            raise ExecutionCancelled(f"execution {self.execution_id!r} was cancelled")
+            raise ExecutionCancelled(f"execution {self.execution_id!r} was cancelled{left}")
         error: dict[str, Any] = result.get("error", {})
-        failure = ExecutionFailed(f"execution {self.execution_id!r} failed: {error.get('kind')}: {error.get('message')}")
+        failure = ExecutionFailed(f"execution {self.execution_id!r} failed: {error.get('kind')}: {error.get('message')}{left}")
         if error.get("traceback"):
             failure.add_note(error["traceback"])
         raise failure

@@ -263,7 +263,7 @@ class Starting:
             raise AlreadyExists(message) from None
         live = yield from self._executions.newest(execution_id)
         stored = live.state.sections["trigger"].get(ONLY)
-        if stored is None or trigger_input(stored) != trigger_input(self._trigger(workflow, value, trigger)):
+        if stored is None or _input_bytes(stored) != _input_bytes(self._trigger(workflow, value, trigger)):
             raise Conflict(
                 f"execution {execution_id!r} of workflow {workflow.name!r} was started with another input; choose another id, or "
                 f"use well.run({execution_id!r}) for the run that has it"
@@ -330,3 +330,9 @@ def _planted(seed: Seed | None) -> list[Planned]:
         return []
     planted: list[Planned] = [SetVariable(name, msgspec.Raw(recode(value))) for name, value in seed.variables.items()]
     return [*planted, *([SetMetadata(msgspec.Raw(recode(seed.metadata)))] if seed.metadata else [])]
+
+
+def _input_bytes(trigger: bytes) -> tuple[bool, bytes]:
+    """Return what two inputs are compared by: canonical bytes, since Python takes 1, 1.0 and True for the same."""
+    found = trigger_input(trigger)
+    return isinstance(found, FunctionTrigger), recode(to_value(found))

@@ -252,6 +252,8 @@ def test_the_face_is_sorted_complete_and_says_what_it_is() -> None:
 def test_set_variables_takes_a_name_for_its_node_like_other_builders() -> None:
     node = set_variables({"name": "ann"}, name="greet", count=1)
     assert (node.name, node.args) == ("greet", {"name": "ann", "count": 1})
+    with pytest.raises(InvalidDefinition, match="set_variables takes a mapping of values by name, not list"):
+        set_variables([1])  # pyright: ignore[reportArgumentType]
 
 
 def test_edges_have_ids_which_documents_keep() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from stepwell.duration import Span
+from stepwell.errors import InvalidDefinition
 from stepwell.flow.definition.builder import Steplike, as_seconds, as_step, as_value, step_name, workflow_name
 from stepwell.flow.definition.builtin_steps import BUILTINS
 from stepwell.flow.definition.node import ContextRule, Definition, OnError, ScriptNode, StepNode, Subworkflow
@@ -144,8 +145,11 @@ def script(
 def set_variables(variables: Mapping[str, Value] | None = None, /, *, name: str = "", **more: Value) -> StepNode:
     """Return a node that sets variables to values, which may contain templates.
 
-    ``name`` names the node; a variable called ``name`` is set by the mapping.
+    ``name`` names the node; a variable called ``name`` is set by the mapping. Raise ``InvalidDefinition`` for no mapping.
     """
+    given: object = variables
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidDefinition(f"set_variables takes a mapping of values by name, not {type(given).__name__}")
     return call(BUILTINS["set_variables"].uses, {**(variables or {}), **more}, name=name)
 
 
