@@ -270,7 +270,7 @@ COMMANDS = {
     "state": CommandEntry(f"{_AT}.state:state", "Read and write scoped state."),
     "backup": CommandEntry(f"{_AT}.backup:backup", "Back a store up, and restore it."),
     "doctor": CommandEntry(f"{_AT}.doctor:doctor", "Check this installation and its store."),
-    "migrate": CommandEntry(f"{_AT}.doctor:migrate", "Migrate a store to the schema of this version."),
+    "migrate": CommandEntry(f"{_AT}.migrate:migrate", "Migrate a store to the schema of this version, or stored values."),
     "demo": CommandEntry(f"{_AT}.demo:demo", "Kill a run inside a step, resume it and verify it."),
     "completion": CommandEntry(f"{_AT}.doctor:completion", "Print the completion script of a shell."),
 }

@@ -1,4 +1,4 @@
-"""``doctor`` and ``migrate``, which check and prepare an installation and its store, and ``completion``."""
+"""``doctor``, which checks an installation and its store, and ``completion``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import command
 from stepwell.cli.options import CliSettings, settings
 from stepwell.cli.output import printable
-from stepwell.cli.report import report
 from stepwell.clock import SystemClock
 from stepwell.config import choose_url, without_secrets
 from stepwell.contract.store import Store
@@ -26,7 +25,6 @@ from stepwell.model.limits import Limits
 __all__ = [
     "completion",
     "doctor",
-    "migrate",
 ]
 
 
@@ -56,16 +54,6 @@ def doctor() -> None:
             sign = given.screen.paint(colours[each.state], each.state.ljust(7))
             given.screen.write(f"{sign}  {each.name.ljust(10)}  {printable(each.text)}")
     sys.exit(ExitCode.DONE if _is_ok(findings) else ExitCode.UNREACHABLE)
-
-
-@command("migrate")
-def migrate() -> None:
-    """Migrate a store to the schema of this version, or create a new store. Opening a store does the same."""
-    given = settings()
-    with given.open(creates=True) as well:
-        durability = well.durability()
-    place = without_secrets(choose_url(given.url)[0])
-    report(given, {"url": place, "is_ready": True, "durability": durability.level}, f"{place} is ready for this version")
 
 
 def _is_ok(findings: list[DoctorFinding]) -> bool:
