@@ -58,7 +58,7 @@ def test_what_was_set_can_be_read(well: Stepwell) -> None:
 
 def test_a_conversation_that_is_not_there_is_none(well: Stepwell) -> None:
     assert well.conversations.get("c") is None
-    assert well.conversations.get_as("c", Cart) is None
+    assert well.conversations.get("c", type=Cart) is None
     assert well.conversations.history("c") == []
     assert well.conversations.delete("c") is False
     assert well.conversations.of_user("ada") == []
@@ -94,7 +94,7 @@ USES: dict[str, Callable[[Stepwell], object]] = {
     "set": lambda well: well.conversations.set("c", {"k": 2}, user="ada"),
     "turn": lambda well: say(well, "c"),
     "get": lambda well: well.conversations.get("c"),
-    "get_as": lambda well: well.conversations.get_as("c", dict),
+    "get with a type": lambda well: well.conversations.get("c", type=dict),
     "history": lambda well: well.conversations.history("c"),
 }
 
@@ -238,7 +238,7 @@ KINDS: tuple[type[Any], ...] = (Cart, CartStruct, CartModel)
 def test_a_state_is_checked_against_a_type_when_it_is_read(well: Stepwell) -> None:
     well.conversations.set("c", {"items": ["pen"]})
     for kind in KINDS:
-        assert well.conversations.get_as("c", kind) == kind(items=["pen"], paid=False)
+        assert well.conversations.get("c", type=kind) == kind(items=["pen"], paid=False)
 
 
 def test_a_state_that_does_not_fit_its_type_is_refused_with_the_place(well: Stepwell) -> None:
@@ -246,7 +246,7 @@ def test_a_state_that_does_not_fit_its_type_is_refused_with_the_place(well: Step
         well.conversations.set("c", state)
         for kind in KINDS:
             with pytest.raises(InvalidInput, match=rf"(?s)the stored value is not a {kind.__name__}: .*(items|paid)"):
-                well.conversations.get_as("c", kind)
+                well.conversations.get("c", type=kind)
         assert well.conversations.get("c") == state
 
 

@@ -106,7 +106,7 @@ def test_bad_keys_are_refused_by_every_operation(well: Stepwell, key: str) -> No
     scope = well.state.globals
     for use in (
         lambda: scope.get(key),
-        lambda: scope.get_as(key, int),
+        lambda: scope.get(key, type=int),
         lambda: scope.set(key, 1),
         lambda: scope.delete(key),
         lambda: scope.exists(key),

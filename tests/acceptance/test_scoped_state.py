@@ -158,10 +158,10 @@ def test_typed_get(well: Stepwell) -> None:
     scope = well.state.globals
     scope.set("p", {"x": 1, "at": "2026-01-01T00:00:00Z"})
     scope.set("bad", {"x": "one"})
-    assert scope.get_as("p", Point) == Point(1, datetime(2026, 1, 1, tzinfo=UTC))
-    assert scope.get_as("missing", Point) is None
+    assert scope.get("p", type=Point) == Point(1, datetime(2026, 1, 1, tzinfo=UTC))
+    assert scope.get("missing", type=Point) is None
     with pytest.raises(InvalidInput, match="not a Point"):
-        scope.get_as("bad", Point)
+        scope.get("bad", type=Point)
 
 
 def test_increment(well: Stepwell) -> None:

@@ -71,7 +71,7 @@ def test_reject_lets_a_writer_go_on_by_itself(well: Stepwell) -> None:
 
 LOOKS: dict[str, Callable[[Any], object]] = {
     "get": lambda scope: scope.get("k"),
-    "get_as": lambda scope: scope.get_as("k", int),
+    "get with a type": lambda scope: scope.get("k", type=int),
     "entry": lambda scope: scope.entry("k"),
     "get_many": lambda scope: scope.get_many(["k", "absent"]),
 }

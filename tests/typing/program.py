@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import assert_type
+from typing import Any, assert_type
 
 import stepwell
-from stepwell import AsyncRun, AsyncStepwell, Progress, Retry, Run, Scope, Status, Stepwell, step, workflow
+from stepwell import AsyncRun, AsyncStepwell, Progress, QueueItem, Retry, Run, Scope, Status, Stepwell, step, workflow
 from stepwell.flow import call, define, otherwise, parallel, when
 from stepwell.flow import choice as choose
 
@@ -39,6 +39,13 @@ async def charge(order: Order) -> str:
     return f"{here.execution_id} {here.step}"
 
 
+@dataclass
+class Approval:
+    """An answer."""
+
+    by: str
+
+
 @step
 def pack(item: str) -> int:
     """A plain one."""
@@ -54,7 +61,12 @@ async def checkout(order: Order) -> str:
     stepwell.compensate(charge, order)
     await stepwell.sleep("2h")
     answer = await stepwell.wait_signal("approve", timeout="3d")
-    photos: list[int] = await stepwell.map(pack, [order.item], concurrency=8)
+    approval = await stepwell.wait_signal("approve", type=Approval)
+    assert_type(approval, Approval)
+    photos = await stepwell.map(pack, [order.item], concurrency=8)
+    assert_type(photos, list[int])
+    assert_type(await stepwell.map(charge, [order], return_exceptions=True), list[str | Exception])
+    assert_type(await pack.aio(order.item), int)
     stepwell.current().variables["paid"] = payment
     return f"{payment} {answer} {len(photos)}" if stepwell.patched("photos") else payment
 
@@ -64,7 +76,16 @@ def packing(item: str) -> int:
     """A workflow that blocks."""
     done = pack(item)
     assert_type(done, int)
-    return done
+    assert_type(charge.sync(Order(item, 5)), str)
+    sizes: list[int] = stepwell.map(pack, [item])
+    payments: list[str] = stepwell.map(charge.sync, [Order(item, 5)])
+    return done + len(sizes) + len(payments)
+
+
+@workflow
+async def two(item: str, cents: int = 3) -> float:
+    """A workflow with several parameters."""
+    return len(item) * cents
 
 
 DECLARED = define("declared", parallel(left=call("pack", "a"), right="pack"), choose(when("true", "pack"), otherwise("pack")))
@@ -74,7 +95,16 @@ def blocking() -> None:
     """The face that blocks."""
     with Stepwell("memory://", worker=True) as well:
         run = well.start(checkout, Order("lamp", 5), workspace="acme", execution_id="order-7")
-        assert_type(run, Run)
+        assert_type(run, Run[str])
+        assert_type(run.result(timeout=10), str)
+        assert_type(well.start(two, {"item": "lamp", "cents": 3}).result(), float)
+        assert_type(well.start(two.with_input("lamp", cents=3), execution_id="order-8").result(), float)
+        assert_type(well.start(two, "lamp").result(), float)
+        assert_type(well.enqueue(packing, "lamp", priority=3).result(), int)
+        assert_type(well.enqueue(two.with_input("lamp")), QueueItem[float])
+        assert_type(well.run("order-8"), Run[Any])
+        assert_type(well.state.globals.get("order", type=Order), Order | None)
+        assert_type(well.state.globals.get("order", "none", type=Order), Order | str)
         assert_type(run.status(), Status)
         assert_type(run.progress(), Progress)
         run.signal("approve", {"by": "me"})
@@ -87,7 +117,7 @@ async def awaited() -> None:
     """The face that is awaited."""
     async with AsyncStepwell("memory://") as well:
         run = await well.start(packing, "lamp")
-        assert_type(run, AsyncRun)
+        assert_type(run, AsyncRun[int])
         print(await run.result("10s"))
         await well.state.custom("stock").set("lamp", 3)
 

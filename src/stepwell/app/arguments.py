@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
-from stepwell.model.ids import check_key
+from stepwell.flow.governance import Governance
+from stepwell.model.ids import Id, check_key
 from stepwell.model.limits import Limits
+from stepwell.model.record import Trigger
+from stepwell.state.request_log import KeptReply, RequestKey
 
-__all__ = ["check_queues", "check_settings", "file_of", "grace_of", "lease_of"]
+__all__ = ["EnqueueOptions", "StartOptions", "check_queues", "check_settings", "file_of", "grace_of", "lease_of"]
+
+
+class StartOptions(TypedDict, total=False):
+    """The options of ``well.start``, for type checkers."""
+
+    workspace: Id
+    execution_id: Id | None
+    governance: Governance | None
+    trigger: Trigger | None
+    kept: tuple[RequestKey, KeptReply] | None
+    engine: str | None
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """The options of ``well.enqueue``, for type checkers."""
+
+    workspace: Id
+    queue: str
+    priority: int
+    key: Id | None
+    singleton: bool | str | None
+    debounce: Span | None
+    delay: Span | None
+    run_at: datetime | None
+    execution_id: Id | None
+    max_attempts: int
+    engine: str | None
+    governance: Governance | None
 
 
 def check_settings(worker: object, concurrency: object, clock: object, limits: object, signing_key: object) -> None:

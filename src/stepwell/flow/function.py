@@ -10,10 +10,10 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from operator import attrgetter
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from msgspec import UNSET
 
@@ -38,8 +38,11 @@ from stepwell.model.value import (
 
 __all__ = [
     "Caller",
+    "Result_co",
     "Step",
     "Workflow",
+    "WorkflowCall",
+    "WorkflowOf",
     "caller",
     "check_place",
     "on_registration",
@@ -110,7 +113,15 @@ def _shown(function: Callable[..., Any]) -> str:
 
 
 P = ParamSpec("P")
-R = TypeVar("R")
+T = TypeVar("T")
+A_contra = TypeVar("A_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+if TYPE_CHECKING:
+    import typing_extensions
+
+    Result_co = typing_extensions.TypeVar("Result_co", covariant=True, default=Any)
+else:  # a default for type checkers, so that `Run` alone is `Run[Any]`; Python itself knows them from 3.13 on
+    Result_co = TypeVar("Result_co", covariant=True)
 
 # Compared by identity: a step registered with an equal policy has a policy of its own, which a definition's default must not
 # replace.
@@ -132,6 +143,11 @@ class Caller(Protocol):
         self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], call_key: str | None = None
     ) -> Any:
         """Run a step, or return its recorded output; with a key, that of the execution's first call with it."""
+        ...
+
+    @property
+    def is_async(self) -> bool:
+        """True if the workflow is ``async def``, so that its calls are awaited."""
         ...
 
     def call_workflow(self, workflow: Workflow[..., Any], value: Value) -> Any:
@@ -192,12 +208,12 @@ class _Annotated:
         return value if kind is Any or kind is type(value) else from_value(value, kind, what=self._what)
 
 
-class Step(Generic[P, R]):
+class Step(Generic[P, R_co]):
     """A function whose output an execution records once. Called outside a workflow, it runs as an ordinary function."""
 
     def __init__(
         self,
-        function: Callable[P, R],
+        function: Callable[P, R_co],
         name: str,
         retry: Retry,
         timeout_seconds: float | None,
@@ -212,13 +228,60 @@ class Step(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self._annotated = _Annotated(function, f"the output of step {name!r}")
 
-    def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> R:
+    def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> R_co:
         inside = caller.get()
         if inside is None:
             return self.function(*arguments, **keywords)
-        return cast("R", inside.call_step(self, arguments, dict(keywords)))
+        return cast("R_co", inside.call_step(self, arguments, dict(keywords)))
 
-    def with_key(self, key: Id) -> Callable[P, R]:
+    async def aio(self, *arguments: P.args, **keywords: P.kwargs) -> R_co:
+        """Call a ``def`` step from ``async def`` code, so that type checkers know that the call is awaited.
+
+        In an ``async def`` workflow it is the same as ``await resize(image)``; outside workflows it runs the function.
+
+        Raise ``InvalidInput`` in a ``def`` workflow, which calls the step without ``aio``.
+
+        Example:
+
+            small = await resize.aio(image)
+        """
+        done: Any = self._in_colour("aio", is_async=True)(*arguments, **keywords)
+        return cast("R_co", await done if inspect.isawaitable(done) else done)
+
+    def sync(self: Step[P, Coroutine[Any, Any, T]], *arguments: P.args, **keywords: P.kwargs) -> T:
+        """Call an ``async def`` step from a ``def`` workflow, so that type checkers know that the call blocks.
+
+        In a ``def`` workflow it is the same as ``charge(order)``; outside workflows it runs the function in an event loop of its
+        own.
+
+        Raise ``InvalidInput`` in an ``async def`` workflow, which awaits the step, and where an event loop runs already.
+
+        Example:
+
+            payment = charge.sync(order)
+        """
+        done: Any = self._in_colour("sync", is_async=False)(*arguments, **keywords)
+        if not inspect.iscoroutine(done):
+            return cast("T", done)
+        import asyncio
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return cast("T", asyncio.run(done))
+        done.close()
+        raise InvalidInput(f"an event loop runs here, so await {self.name}(...) instead of calling {self.name}.sync(...)")
+
+    def _in_colour(self, called: str, *, is_async: bool) -> Callable[..., Any]:
+        """Return this step to be called in code of a colour; raise ``InvalidInput`` inside a workflow of the other one."""
+        inside = caller.get()
+        if inside is not None and inside.is_async != is_async:
+            instead = f"{self.name}(...)" if is_async else f"await {self.name}(...)"
+            kind = "a def workflow" if is_async else "an async def workflow"
+            raise InvalidInput(f"{self.name}.{called}() does not belong into {kind}; write {instead} there")
+        return self
+
+    def with_key(self, key: Id) -> Callable[P, R_co]:
         """Return the step to be called under a key of your own, such as the id of a payment.
 
         The same key again in one execution, in any place of its code, gives the result of the first call and runs nothing.
@@ -235,11 +298,11 @@ class Step(Generic[P, R]):
         """
         call_key = check_key(f"key:{check_key(key, 'the key of a call')}", "the key of a call")
 
-        def call(*arguments: P.args, **keywords: P.kwargs) -> R:
+        def call(*arguments: P.args, **keywords: P.kwargs) -> R_co:
             inside = caller.get()
             if inside is None:
                 return self.function(*arguments, **keywords)
-            return cast("R", inside.call_step(self, arguments, dict(keywords), call_key))
+            return cast("R_co", inside.call_step(self, arguments, dict(keywords), call_key))
 
         return call
 
@@ -288,7 +351,7 @@ class Step(Generic[P, R]):
         """Return an output as canonical bytes. Raise ``InvalidInput`` if it could not be decoded by its annotation."""
         return self._annotated.encode(result, limits)
 
-    def decode(self, data: bytes) -> R:
+    def decode(self, data: bytes) -> R_co:
         """Return a recorded output, converted to the annotated type."""
         return self._annotated.decode(data)
 
@@ -296,12 +359,12 @@ class Step(Generic[P, R]):
         return f"<step {self.name!r}>"
 
 
-class Workflow(Generic[P, R]):
+class Workflow(Generic[P, R_co]):
     """A function that runs as a durable execution. Called inside another workflow, it runs as a child execution."""
 
     def __init__(
         self,
-        function: Callable[P, R],
+        function: Callable[P, R_co],
         name: str,
         version: int,
         *,
@@ -318,11 +381,32 @@ class Workflow(Generic[P, R]):
         self._parameters = list(inspect.signature(function).parameters.values())
         self._names = [parameter.name for parameter in self._parameters]
 
-    def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> R:
+    def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> R_co:
         inside = caller.get()
         if inside is None:
             return self.function(*arguments, **keywords)
-        return cast("R", inside.call_workflow(self, self.value_of(arguments, dict(keywords))))
+        return cast("R_co", inside.call_workflow(self, self.value_of(arguments, dict(keywords))))
+
+    @overload
+    def with_input(self: Workflow[P, Coroutine[Any, Any, T]], *arguments: P.args, **keywords: P.kwargs) -> WorkflowCall[T]: ...
+    @overload
+    def with_input(self, *arguments: P.args, **keywords: P.kwargs) -> WorkflowCall[R_co]: ...
+    def with_input(self, *arguments: Any, **keywords: Any) -> WorkflowCall[Any]:
+        """Return a call of this workflow to start or enqueue, with arguments that type checkers compare with its parameters.
+
+        Raise ``InvalidInput`` for arguments that its function does not take.
+
+        Example:
+
+            run = well.start(checkout.with_input("lamp", cents=4200), execution_id="order-7")
+        """
+        try:
+            bound = inspect.signature(self.function).bind(*arguments, **keywords)
+        except TypeError as error:
+            raise InvalidInput(f"the input of workflow {self.name!r}: {error}") from None
+        if len(self._parameters) == 1:
+            return WorkflowCall(self, bound.arguments.get(self._names[0], UNSET))
+        return WorkflowCall(self, dict(bound.arguments) or UNSET)
 
     @property
     def takes_input(self) -> bool:
@@ -417,12 +501,47 @@ class Workflow(Generic[P, R]):
         """Return the workflow's result as canonical bytes. Raise ``InvalidInput`` if it could not be decoded by its annotation."""
         return self._annotated.encode(result, limits)
 
-    def decode(self, data: bytes) -> R:
+    def decode(self, data: bytes) -> R_co:
         """Return the result, converted to the annotated type."""
         return self._annotated.decode(data)
 
     def __repr__(self) -> str:
         return f"<workflow {self.name!r} version {self.version}>"
+
+
+class WorkflowOf(Protocol[A_contra, R_co]):
+    """A workflow that can be called with one value: the type of ``well.start``'s first parameter, for type checkers."""
+
+    @property
+    def takes_input(self) -> bool:
+        """True if its function has a parameter."""
+        ...
+
+    def __call__(self, value: A_contra, /) -> R_co:
+        """Run the workflow's function."""
+        ...
+
+
+class WorkflowCall(Generic[T]):
+    """A workflow with its input, as ``Workflow.with_input`` returns it for ``well.start`` and ``well.enqueue``."""
+
+    __slots__ = ("value", "workflow")
+
+    def __init__(self, workflow: Workflow[..., Any], value: Any) -> None:
+        self.workflow, self.value = workflow, value
+
+    def __repr__(self) -> str:
+        return f"<call of {self.workflow!r}>"
+
+    @staticmethod
+    def unpack(workflow: Any, value: Any) -> tuple[Any, Any]:
+        """Return a workflow and its input, whether they were given apart or as a call. Raise ``InvalidInput`` for both."""
+        if not isinstance(workflow, WorkflowCall):
+            return workflow, value
+        call = cast("WorkflowCall[Any]", workflow)
+        if value is not UNSET:
+            raise InvalidInput(f"{call!r} has its input already; give no other beside it")
+        return call.workflow, call.value
 
 
 def _shown_value(value: Value) -> str:
@@ -499,7 +618,7 @@ def registered_versions() -> dict[str, int]:
 
 
 @overload
-def step(function: Callable[P, R], /) -> Step[P, R]: ...
+def step(function: Callable[P, T], /) -> Step[P, T]: ...
 @overload
 def step(
     *,
@@ -508,9 +627,9 @@ def step(
     timeout_seconds: Span | None = None,
     process: bool = False,
     effect: str | None = None,
-) -> Callable[[Callable[P, R]], Step[P, R]]: ...
+) -> Callable[[Callable[P, T]], Step[P, T]]: ...
 def step(
-    function: Callable[P, R] | None = None,
+    function: Callable[P, T] | None = None,
     /,
     *,
     name: str | None = None,
@@ -518,7 +637,7 @@ def step(
     timeout_seconds: Span | None = None,
     process: bool = False,
     effect: str | None = None,
-) -> Step[P, R] | Callable[[Callable[P, R]], Step[P, R]]:
+) -> Step[P, T] | Callable[[Callable[P, T]], Step[P, T]]:
     """Turn a function into a step, whose output is recorded once per call in an execution.
 
     After a crash, the recorded output is returned and the function does not run again. Outside a workflow, a call just runs
@@ -543,7 +662,7 @@ def step(
     if retry is not None and not isinstance(retry, Retry):
         raise InvalidInput(f"retry is a stepwell.Retry(...), not {retry!r}")
 
-    def make(target: Callable[P, R]) -> Step[P, R]:
+    def make(target: Callable[P, T]) -> Step[P, T]:
         _check_function(target, "step")
         if process and "<locals>" in target.__qualname__:
             raise InvalidInput(f"step {target.__qualname__!r} cannot run in a process: define it at the top of a module")
@@ -557,7 +676,7 @@ def step(
 
 
 @overload
-def workflow(function: Callable[P, R], /) -> Workflow[P, R]: ...
+def workflow(function: Callable[P, T], /) -> Workflow[P, T]: ...
 @overload
 def workflow(
     *,
@@ -566,9 +685,9 @@ def workflow(
     timeout: Span | None = None,
     governance: Governance | None = None,
     grants: Sequence[str] = (),
-) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
+) -> Callable[[Callable[P, T]], Workflow[P, T]]: ...
 def workflow(
-    function: Callable[P, R] | None = None,
+    function: Callable[P, T] | None = None,
     /,
     *,
     name: str | None = None,
@@ -576,7 +695,7 @@ def workflow(
     timeout: Span | None = None,
     governance: Governance | None = None,
     grants: Sequence[str] = (),
-) -> Workflow[P, R] | Callable[[Callable[P, R]], Workflow[P, R]]:
+) -> Workflow[P, T] | Callable[[Callable[P, T]], Workflow[P, T]]:
     """Turn a function into a workflow, which ``well.start`` and ``well.enqueue`` run as a durable execution.
 
     - ``name``: the name by which executions find it; the function's name by default.
@@ -602,7 +721,7 @@ def workflow(
     if type(version) is not int or not 1 <= version <= _NEWEST:
         raise InvalidInput(f"version is a whole number from 1 to 2**53, not {version!r}")
 
-    def make(target: Callable[P, R]) -> Workflow[P, R]:
+    def make(target: Callable[P, T]) -> Workflow[P, T]:
         _check_function(target, "workflow")
         if any(each.kind in _NAMELESS for each in inspect.signature(target).parameters.values()):
             raise InvalidInput(f"workflow {target.__name__!r} gets its input by the names of its parameters; give it no *, ** or /")

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from stepwell.clock import to_ms
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
-from stepwell.flow.function import Workflow, registered
+from stepwell.flow.function import Workflow, WorkflowCall, registered
 from stepwell.flow.governance import Governance
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.external_engines import TEMPORAL, check_engine
@@ -92,6 +92,12 @@ class QueueRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = 3
     engine: str | None = None
     governance: Governance | None = None
+
+    def __post_init__(self) -> None:
+        """Take a call of a workflow apart."""
+        workflow, value = WorkflowCall.unpack(self.workflow, self.value)
+        msgspec.structs.force_setattr(self, "workflow", workflow)
+        msgspec.structs.force_setattr(self, "value", value)
 
 
 def workspace_queue(workspace: str) -> str:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -142,16 +142,12 @@ class ConversationOperations:
         """Return the same operations with another TTL."""
         return ConversationOperations(self._shared, self._clock, self.workspace, held_seconds(ttl, "ttl"))
 
-    def get(self, conversation_id: str) -> Operation[Value]:
-        """Return the state of a conversation, or None; restart its TTL."""
+    def get(self, conversation_id: str, kind: type[Any] | None = None) -> Operation[Any]:
+        """Return the state of a conversation, as an instance of a class if one is given, or None; restart its TTL."""
         found = yield from self._rows(conversation_id, _STATE, _ABOUT)
         yield from self._slide(conversation_id, found.get(_ABOUT))
-        return _value(found.get(_STATE)) if _ABOUT in found else None
-
-    def get_as(self, conversation_id: str, kind: type[T]) -> Operation[T | None]:
-        """Return the state of a conversation as an instance of a class, or None."""
-        value = yield from self.get(conversation_id)
-        return None if value is None else from_value(value, kind)
+        value = _value(found.get(_STATE)) if _ABOUT in found else None
+        return value if kind is None or value is None else from_value(value, kind)
 
     def set(self, conversation_id: str, state: Mapping[str, Value], user: str | None, lock: HeldLock | None) -> Operation[None]:
         """Save a state, and restart the conversation's TTL."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from time import monotonic
-from typing import TypeVar, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -40,7 +40,6 @@ from stepwell.state.transaction_buffer import Buffer, HasScope, check_number, ch
 
 __all__ = ["ScopeOperations", "StateOperations", "as_scope", "child_scope", "must_slide"]
 
-T = TypeVar("T")
 Raw = msgspec.Raw
 _PAGE = 1_000
 
@@ -104,13 +103,12 @@ class ScopeOperations:
         self.scope, self._path, self._policy = scope, scope.path, policy
         self._seen: dict[str, int] = {}
 
-    def get(self, key: str, default: Value) -> Operation[Value]:
+    def get(self, key: str, default: Any, kind: type[Any] | None = None) -> Operation[Any]:
         stored = yield from self._live(key)
-        return default if stored is None else decode(stored.data or b"null")
-
-    def get_as(self, key: str, kind: type[T]) -> Operation[T | None]:
-        stored = yield from self._live(key)
-        return None if stored is None else from_value(decode(stored.data or b"null"), kind)
+        if stored is None:
+            return default
+        value = decode(stored.data or b"null")
+        return value if kind is None else from_value(value, kind)
 
     def entry(self, key: str) -> Operation[Entry | None]:
         stored = yield from self._live(key)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import builtins
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic
 
 import msgspec
 
 from stepwell.app.awaited.runs import AsyncRun
 from stepwell.duration import Span, timeout_seconds
+from stepwell.flow.function import Result_co
 from stepwell.flow.governance import Governance
 from stepwell.model.ids import Id, id_text
 from stepwell.model.queue_item import DEFAULT_QUEUE, Enqueued, ItemStatus, QueueSettings, Tier, Workspace
@@ -34,7 +35,7 @@ class AsyncQueue:
     def __init__(self, operations: QueueOperations, driver: AsyncDriver) -> None:
         self._do, self._driver = operations, driver
 
-    async def item(self, item_id: Id) -> AsyncQueueItem:
+    async def item(self, item_id: Id) -> AsyncQueueItem[Any]:
         """Return the handle of an item. Raise ``NotFound`` if there is none, or it was dropped after its retention."""
         item_id = id_text(item_id)
         return AsyncQueueItem(await self._driver.run(self._do.handle(item_id)), self._do, self._driver)
@@ -69,7 +70,7 @@ class AsyncQueue:
         workspace = id_text(workspace)
         return await self._driver.run(self._do.summaries(workspace, None, ItemStatus.FAILED, None, None, limit))
 
-    async def redrive(self, item_id: Id) -> AsyncQueueItem:
+    async def redrive(self, item_id: Id) -> AsyncQueueItem[Any]:
         """Run a failed or cancelled item again, with all its attempts and as a new execution, and return its handle.
 
         Raise ``Conflict`` for an item in another status, and while another item of its singleton has not ended.
@@ -139,7 +140,7 @@ class AsyncQueue:
         return await self._driver.run(self._do.recover())
 
 
-class AsyncQueueItem(ItemHandle):
+class AsyncQueueItem(ItemHandle, Generic[Result_co]):
     """The handle of a queue item, as ``enqueue`` returns it.
 
     ``item_id``, ``execution_id`` and ``status`` are as of the last call; ``is_new`` is False if the item existed before the
@@ -150,7 +151,7 @@ class AsyncQueueItem(ItemHandle):
         super().__init__(answer)
         self._do, self._driver, self._workflow = operations, driver, workflow
 
-    def run(self) -> AsyncRun:
+    def run(self) -> AsyncRun[Result_co]:
         """Return the handle of the item's execution, which exists once the item was dispatched."""
         return AsyncRun(self._do.run(self.execution_id, self._workflow), self._driver)
 
@@ -160,12 +161,12 @@ class AsyncQueueItem(ItemHandle):
         self._update(item)
         return ItemSummary.of(item)
 
-    async def refresh(self) -> AsyncQueueItem:
+    async def refresh(self) -> AsyncQueueItem[Result_co]:
         """Update ``status`` and ``execution_id``, and return this handle."""
         await self.state()
         return self
 
-    async def result(self, timeout: Span | None = None) -> Any:
+    async def result(self, timeout: Span | None = None) -> Result_co:
         """Wait until the item was dispatched and its execution has ended, and return the workflow's result.
 
         - ``timeout``: how long to wait; None without a limit.
@@ -373,11 +374,11 @@ class AsyncSchedules:
         """Fire the ticks of a paused schedule again, and return it. ``catch_up`` decides about the missed ones."""
         return ScheduleSummary.of(await self._driver.run(self._do.pause(name, is_paused=False)))
 
-    async def run_now(self, name: str) -> AsyncQueueItem:
+    async def run_now(self, name: str) -> AsyncQueueItem[Any]:
         """Enqueue one item in addition to the ticks, and return its handle. Raise the errors of ``enqueue``."""
         return AsyncQueueItem(await self._driver.run(self._do.run_now(name)), self._queue, self._driver)
 
-    async def backfill(self, name: str, start: datetime, end: datetime) -> builtins.list[AsyncQueueItem]:
+    async def backfill(self, name: str, start: datetime, end: datetime) -> builtins.list[AsyncQueueItem[Any]]:
         """Enqueue an item for every tick from ``start`` to ``end``, both included, and return their handles.
 
         A tick that was fired before returns its item. Raise ``InvalidInput`` for more than 10,000 ticks, and the errors of

@@ -6,11 +6,11 @@ time. The classes that it returns, and all that runs, are imported when a well i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from msgspec import UNSET
 
@@ -18,7 +18,7 @@ import stepwell.app.awaited as faces
 from stepwell.clock import Clock
 from stepwell.duration import DEFAULT_LOCK_SECONDS, Span
 from stepwell.errors import AlreadyExists, LimitExceeded, NotFound, StepwellError
-from stepwell.flow.function import Workflow
+from stepwell.flow.function import Workflow, WorkflowCall, WorkflowOf
 from stepwell.flow.governance import Governance
 from stepwell.model.ids import Id, id_text, new_id
 from stepwell.model.limits import Limits
@@ -28,6 +28,9 @@ from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from stepwell.app.arguments import EnqueueOptions, StartOptions
     from stepwell.app.awaited.access import AsyncAccess
     from stepwell.app.awaited.conversations import AsyncConversations
     from stepwell.app.awaited.locks import AsyncLock, AsyncLocks
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from stepwell.app.health import Health
     from stepwell.app.host import AsyncHost
     from stepwell.contract.store import Durability, Store
+    from stepwell.flow.definition.node import Definition
     from stepwell.maintenance.backup import BackupReport
     from stepwell.maintenance.restore import RestoreReport
     from stepwell.maintenance.state_migration import MigrationReport, Progress
@@ -52,12 +56,14 @@ if TYPE_CHECKING:
     from stepwell.pipeline.write_statistics import WriteStatistics
     from stepwell.queue.engine_choices import EngineChoice
     from stepwell.queue.requests import QueueRequest
-    from stepwell.runtime.definitions import Startable
     from stepwell.state.history import ExecutionSummary
     from stepwell.state.locks import HeldLock
     from stepwell.state.request_log import KeptReply, RequestKey
 
 __all__ = ["AsyncExecutionIndex", "AsyncStepwell"]
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 
 class AsyncExecutionIndex:
@@ -237,9 +243,27 @@ class AsyncStepwell:
         """
         return await self._driver.run(self._parts.health())
 
+    @overload
+    async def start(self, workflow: WorkflowCall[T], **options: Unpack[StartOptions]) -> AsyncRun[T]: ...
+    @overload
+    async def start(
+        self, workflow: WorkflowOf[A, Coroutine[Any, Any, T]], value: A, **options: Unpack[StartOptions]
+    ) -> AsyncRun[T]: ...
+    @overload
+    async def start(self, workflow: WorkflowOf[A, T], value: A, **options: Unpack[StartOptions]) -> AsyncRun[T]: ...
+    @overload
+    async def start(
+        self, workflow: Workflow[..., Coroutine[Any, Any, T]], value: Mapping[str, Any] = ..., **options: Unpack[StartOptions]
+    ) -> AsyncRun[T]: ...
+    @overload
+    async def start(
+        self, workflow: Workflow[..., T], value: Mapping[str, Any] = ..., **options: Unpack[StartOptions]
+    ) -> AsyncRun[T]: ...
+    @overload
+    async def start(self, workflow: Definition | str, value: Any = ..., **options: Unpack[StartOptions]) -> AsyncRun[Any]: ...
     async def start(
         self,
-        workflow: Startable,
+        workflow: Any,
         value: Any = UNSET,
         *,
         workspace: Id = DEFAULT_WORKSPACE,
@@ -248,10 +272,11 @@ class AsyncStepwell:
         trigger: Trigger | None = None,
         kept: tuple[RequestKey, KeptReply] | None = None,
         engine: str | None = None,
-    ) -> AsyncRun:
+    ) -> AsyncRun[Any]:
         """Start an execution of a workflow, and return its handle.
 
-        - ``workflow``: a workflow function, a definition, or the name of either.
+        - ``workflow``: a workflow function, a call of one (``checkout.with_input("lamp", cents=4200)``), a definition, or the
+          name of a function or definition.
         - ``value``: the input. Without one the workflow's parameters take their defaults.
         - ``workspace``: the workspace that the execution belongs to. ``default`` has no limit for executions started so; in any
           other the execution takes one of the slots that the workspace's tier allows.
@@ -281,6 +306,7 @@ class AsyncStepwell:
 
         check_engine(engine)
         workspace, execution_id = id_text(workspace), id_text(execution_id)
+        workflow, value = WorkflowCall.unpack(workflow, value)
         found = await self._driver.run(self._parts.definitions.startable(workflow))
         chosen = await self._driver.run(self._parts.queue.engines.of(engine, found.name, workspace))
         run = self._run_of(new_id() if execution_id is None else execution_id, found)
@@ -330,14 +356,34 @@ class AsyncStepwell:
         """Return the engines that were chosen with ``choose_engine``, sorted by kind and name."""
         return await self._driver.run(self._parts.queue.engines.all())
 
-    def run(self, execution_id: Id) -> AsyncRun:
+    def run(self, execution_id: Id) -> AsyncRun[Any]:
         """Return the handle of an existing execution. Nothing is looked up: its calls raise ``NotFound`` if there is none."""
         execution_id = id_text(execution_id)
         return self._run_of(execution_id, None)
 
-    def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> AsyncRun:
+    def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> AsyncRun[Any]:
         return faces.AsyncRun(self._parts.run(execution_id, workflow), self._driver)
 
+    @overload
+    async def enqueue(self, workflow: WorkflowCall[T], **options: Unpack[EnqueueOptions]) -> AsyncQueueItem[T]: ...
+    @overload
+    async def enqueue(
+        self, workflow: WorkflowOf[A, Coroutine[Any, Any, T]], value: A, **options: Unpack[EnqueueOptions]
+    ) -> AsyncQueueItem[T]: ...
+    @overload
+    async def enqueue(self, workflow: WorkflowOf[A, T], value: A, **options: Unpack[EnqueueOptions]) -> AsyncQueueItem[T]: ...
+    @overload
+    async def enqueue(
+        self, workflow: Workflow[..., Coroutine[Any, Any, T]], value: Mapping[str, Any] = ..., **options: Unpack[EnqueueOptions]
+    ) -> AsyncQueueItem[T]: ...
+    @overload
+    async def enqueue(
+        self, workflow: Workflow[..., T], value: Mapping[str, Any] = ..., **options: Unpack[EnqueueOptions]
+    ) -> AsyncQueueItem[T]: ...
+    @overload
+    async def enqueue(
+        self, workflow: Definition | str, value: Any = ..., **options: Unpack[EnqueueOptions]
+    ) -> AsyncQueueItem[Any]: ...
     async def enqueue(
         self,
         workflow: Any,
@@ -355,7 +401,7 @@ class AsyncStepwell:
         max_attempts: int = 3,
         engine: str | None = None,
         governance: Governance | None = None,
-    ) -> AsyncQueueItem:
+    ) -> AsyncQueueItem[Any]:
         """Request an execution of a workflow for when its workspace has capacity, and return the queue item at once.
 
         - ``workflow``, ``value``, ``workspace``: as for ``start``.
@@ -402,9 +448,9 @@ class AsyncStepwell:
         )
         self._host.start_worker()
         answer = await self._driver.run(self._parts.queue.items.enqueue(request))
-        return faces.AsyncQueueItem(answer, self._parts.queue.items, self._driver, workflow)
+        return faces.AsyncQueueItem(answer, self._parts.queue.items, self._driver, request.workflow)
 
-    async def enqueue_many(self, requests: Iterable[QueueRequest]) -> list[AsyncQueueItem | StepwellError]:
+    async def enqueue_many(self, requests: Iterable[QueueRequest]) -> list[AsyncQueueItem[Any] | StepwellError]:
         """Request many executions in a few writes; return a handle or an error for each request, in order.
 
         - ``requests``: ``QueueRequest`` objects, with the fields of ``enqueue``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 from stepwell.app.blocking.locks import Lock
 from stepwell.duration import DEFAULT_LOCK_SECONDS, Span
@@ -50,20 +50,19 @@ class Conversations:
         """Return the same conversations with another TTL than 24 hours."""
         return Conversations(self._do.lasting(ttl), self._locks, self._driver)
 
-    def get(self, conversation_id: Id) -> Value:
-        """Return the state of a conversation, or None if there is none."""
-        conversation_id = id_text(conversation_id)
-        return self._driver.run(self._do.get(conversation_id))
+    @overload
+    def get(self, conversation_id: Id) -> Value: ...
+    @overload
+    def get(self, conversation_id: Id, *, type: type[T]) -> T | None: ...
+    def get(self, conversation_id: Id, *, type: Any = None) -> Any:
+        """Return the state of a conversation, or None if there is none.
 
-    def get_as(self, conversation_id: Id, kind: type[T]) -> T | None:
-        """Return the state of a conversation as an instance of a class, or None if there is none.
-
-        - ``kind``: a dataclass, msgspec, attrs or pydantic class.
+        - ``type``: return it as an instance of this dataclass, msgspec, attrs or pydantic class.
 
         Raise ``InvalidInput`` if the state does not fit the class.
         """
         conversation_id = id_text(conversation_id)
-        return self._driver.run(self._do.get_as(conversation_id, kind))
+        return self._driver.run(self._do.get(conversation_id, type))
 
     def set(self, conversation_id: Id, state: Mapping[str, Value], *, user: Id | None = None, lock: HeldLock | None = None) -> None:
         """Save the state of a conversation, and start its TTL anew.

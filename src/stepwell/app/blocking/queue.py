@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import builtins
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic
 
 import msgspec
 
 from stepwell.app.blocking.runs import Run
 from stepwell.duration import Span, timeout_seconds
+from stepwell.flow.function import Result_co
 from stepwell.flow.governance import Governance
 from stepwell.model.ids import Id, id_text
 from stepwell.model.queue_item import DEFAULT_QUEUE, Enqueued, ItemStatus, QueueSettings, Tier, Workspace
@@ -35,7 +36,7 @@ class Queue:
     def __init__(self, operations: QueueOperations, driver: Driver) -> None:
         self._do, self._driver = operations, driver
 
-    def item(self, item_id: Id) -> QueueItem:
+    def item(self, item_id: Id) -> QueueItem[Any]:
         """Return the handle of an item. Raise ``NotFound`` if there is none, or it was dropped after its retention."""
         item_id = id_text(item_id)
         return QueueItem(self._driver.run(self._do.handle(item_id)), self._do, self._driver)
@@ -70,7 +71,7 @@ class Queue:
         workspace = id_text(workspace)
         return self._driver.run(self._do.summaries(workspace, None, ItemStatus.FAILED, None, None, limit))
 
-    def redrive(self, item_id: Id) -> QueueItem:
+    def redrive(self, item_id: Id) -> QueueItem[Any]:
         """Run a failed or cancelled item again, with all its attempts and as a new execution, and return its handle.
 
         Raise ``Conflict`` for an item in another status, and while another item of its singleton has not ended.
@@ -140,7 +141,7 @@ class Queue:
         return self._driver.run(self._do.recover())
 
 
-class QueueItem(ItemHandle):
+class QueueItem(ItemHandle, Generic[Result_co]):
     """The handle of a queue item, as ``enqueue`` returns it.
 
     ``item_id``, ``execution_id`` and ``status`` are as of the last call; ``is_new`` is False if the item existed before the
@@ -151,7 +152,7 @@ class QueueItem(ItemHandle):
         super().__init__(answer)
         self._do, self._driver, self._workflow = operations, driver, workflow
 
-    def run(self) -> Run:
+    def run(self) -> Run[Result_co]:
         """Return the handle of the item's execution, which exists once the item was dispatched."""
         return Run(self._do.run(self.execution_id, self._workflow), self._driver)
 
@@ -161,12 +162,12 @@ class QueueItem(ItemHandle):
         self._update(item)
         return ItemSummary.of(item)
 
-    def refresh(self) -> QueueItem:
+    def refresh(self) -> QueueItem[Result_co]:
         """Update ``status`` and ``execution_id``, and return this handle."""
         self.state()
         return self
 
-    def result(self, timeout: Span | None = None) -> Any:
+    def result(self, timeout: Span | None = None) -> Result_co:
         """Wait until the item was dispatched and its execution has ended, and return the workflow's result.
 
         - ``timeout``: how long to wait; None without a limit.
@@ -374,11 +375,11 @@ class Schedules:
         """Fire the ticks of a paused schedule again, and return it. ``catch_up`` decides about the missed ones."""
         return ScheduleSummary.of(self._driver.run(self._do.pause(name, is_paused=False)))
 
-    def run_now(self, name: str) -> QueueItem:
+    def run_now(self, name: str) -> QueueItem[Any]:
         """Enqueue one item in addition to the ticks, and return its handle. Raise the errors of ``enqueue``."""
         return QueueItem(self._driver.run(self._do.run_now(name)), self._queue, self._driver)
 
-    def backfill(self, name: str, start: datetime, end: datetime) -> builtins.list[QueueItem]:
+    def backfill(self, name: str, start: datetime, end: datetime) -> builtins.list[QueueItem[Any]]:
         """Enqueue an item for every tick from ``start`` to ``end``, both included, and return their handles.
 
         A tick that was fired before returns its item. Raise ``InvalidInput`` for more than 10,000 ticks, and the errors of

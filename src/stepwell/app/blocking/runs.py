@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Generic
 
 from stepwell.duration import Span, timeout_seconds
 from stepwell.errors import Problem
 from stepwell.flow.definition.node import Definition
+from stepwell.flow.function import Result_co
 from stepwell.model.receipt import Receipt
 from stepwell.model.receipt_chain import Verification
 from stepwell.model.status import Status
@@ -26,8 +27,10 @@ from stepwell.state.data_store import DataStore
 __all__ = ["Definitions", "Run"]
 
 
-class Run:
+class Run(Generic[Result_co]):
     """The handle of one execution of a workflow, as ``start`` and ``run`` return it.
+
+    ``Run[str]`` is a run of a workflow that returns ``str``: ``start`` knows the type from the function.
 
     Every call raises ``NotFound`` if the execution does not exist.
     """
@@ -36,7 +39,7 @@ class Run:
         self._do, self._driver = operations, driver
         self.execution_id = operations.execution_id
 
-    def result(self, timeout: Span | None = None) -> Any:
+    def result(self, timeout: Span | None = None) -> Result_co:
         """Wait for the end of the execution, and return the workflow's result.
 
         The result of a workflow function of this process has the annotated type; any other is a plain value.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 from stepwell.duration import Span
 from stepwell.model.commit import LockGuard
@@ -27,6 +27,7 @@ from stepwell.state.transaction_buffer import HasScope, scope_of
 __all__ = ["CachedState", "ScopedState", "State", "StateTransaction", "Transaction"]
 
 T = TypeVar("T")
+D = TypeVar("D")
 Ttl = Span | None
 
 
@@ -65,18 +66,25 @@ class ScopedState:
         """
         return CachedState(self._shared, self._do, self._driver, max_age)
 
-    def get(self, key: str, default: Value = None) -> Value:
-        """Return the value of a key, or ``default`` if the key is absent. A read restarts a sliding TTL."""
-        return self._driver.run(self._do.get(key, default))
+    @overload
+    def get(self, key: str, default: Value = None) -> Value: ...
+    @overload
+    def get(self, key: str, default: None = None, *, type: type[T]) -> T | None: ...
+    @overload
+    def get(self, key: str, default: D, *, type: type[T]) -> T | D: ...
+    def get(self, key: str, default: Any = None, *, type: Any = None) -> Any:
+        """Return the value of a key, or ``default`` if the key is absent. A read restarts a sliding TTL.
 
-    def get_as(self, key: str, kind: type[T]) -> T | None:
-        """Return the value of a key as an instance of a class, or None if the key is absent.
-
-        - ``kind``: a dataclass, msgspec, attrs or pydantic class.
+        - ``type``: return the value as an instance of this dataclass, msgspec, attrs or pydantic class; ``default`` is returned
+          as it is.
 
         Raise ``InvalidInput`` if the value does not fit the class.
+
+        Example:
+
+            plan = well.state.workspace("acme").get("plan", type=Plan)
         """
-        return self._driver.run(self._do.get_as(key, kind))
+        return self._driver.run(self._do.get(key, default, type))
 
     def set(self, key: str, value: Value, ttl: Ttl = None, sliding: bool = False) -> int:
         """Set a key, and return its new revision.

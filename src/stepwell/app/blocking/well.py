@@ -7,11 +7,11 @@ time. The classes that it returns, and all that runs, are imported when a well i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from msgspec import UNSET
 
@@ -19,7 +19,7 @@ import stepwell.app.blocking as faces
 from stepwell.clock import Clock
 from stepwell.duration import DEFAULT_LOCK_SECONDS, Span
 from stepwell.errors import AlreadyExists, LimitExceeded, NotFound, StepwellError
-from stepwell.flow.function import Workflow
+from stepwell.flow.function import Workflow, WorkflowCall, WorkflowOf
 from stepwell.flow.governance import Governance
 from stepwell.model.ids import Id, id_text, new_id
 from stepwell.model.limits import Limits
@@ -29,6 +29,9 @@ from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from stepwell.app.arguments import EnqueueOptions, StartOptions
     from stepwell.app.blocking.access import Access
     from stepwell.app.blocking.conversations import Conversations
     from stepwell.app.blocking.locks import Lock, Locks
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from stepwell.app.health import Health
     from stepwell.app.host import Host
     from stepwell.contract.store import Durability, Store
+    from stepwell.flow.definition.node import Definition
     from stepwell.maintenance.backup import BackupReport
     from stepwell.maintenance.restore import RestoreReport
     from stepwell.maintenance.state_migration import MigrationReport, Progress
@@ -53,12 +57,14 @@ if TYPE_CHECKING:
     from stepwell.pipeline.write_statistics import WriteStatistics
     from stepwell.queue.engine_choices import EngineChoice
     from stepwell.queue.requests import QueueRequest
-    from stepwell.runtime.definitions import Startable
     from stepwell.state.history import ExecutionSummary
     from stepwell.state.locks import HeldLock
     from stepwell.state.request_log import KeptReply, RequestKey
 
 __all__ = ["ExecutionIndex", "Stepwell"]
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 
 class ExecutionIndex:
@@ -238,9 +244,23 @@ class Stepwell:
         """
         return self._driver.run(self._parts.health())
 
+    @overload
+    def start(self, workflow: WorkflowCall[T], **options: Unpack[StartOptions]) -> Run[T]: ...
+    @overload
+    def start(self, workflow: WorkflowOf[A, Coroutine[Any, Any, T]], value: A, **options: Unpack[StartOptions]) -> Run[T]: ...
+    @overload
+    def start(self, workflow: WorkflowOf[A, T], value: A, **options: Unpack[StartOptions]) -> Run[T]: ...
+    @overload
+    def start(
+        self, workflow: Workflow[..., Coroutine[Any, Any, T]], value: Mapping[str, Any] = ..., **options: Unpack[StartOptions]
+    ) -> Run[T]: ...
+    @overload
+    def start(self, workflow: Workflow[..., T], value: Mapping[str, Any] = ..., **options: Unpack[StartOptions]) -> Run[T]: ...
+    @overload
+    def start(self, workflow: Definition | str, value: Any = ..., **options: Unpack[StartOptions]) -> Run[Any]: ...
     def start(
         self,
-        workflow: Startable,
+        workflow: Any,
         value: Any = UNSET,
         *,
         workspace: Id = DEFAULT_WORKSPACE,
@@ -249,10 +269,11 @@ class Stepwell:
         trigger: Trigger | None = None,
         kept: tuple[RequestKey, KeptReply] | None = None,
         engine: str | None = None,
-    ) -> Run:
+    ) -> Run[Any]:
         """Start an execution of a workflow, and return its handle.
 
-        - ``workflow``: a workflow function, a definition, or the name of either.
+        - ``workflow``: a workflow function, a call of one (``checkout.with_input("lamp", cents=4200)``), a definition, or the
+          name of a function or definition.
         - ``value``: the input. Without one the workflow's parameters take their defaults.
         - ``workspace``: the workspace that the execution belongs to. ``default`` has no limit for executions started so; in any
           other the execution takes one of the slots that the workspace's tier allows.
@@ -282,6 +303,7 @@ class Stepwell:
 
         check_engine(engine)
         workspace, execution_id = id_text(workspace), id_text(execution_id)
+        workflow, value = WorkflowCall.unpack(workflow, value)
         found = self._driver.run(self._parts.definitions.startable(workflow))
         chosen = self._driver.run(self._parts.queue.engines.of(engine, found.name, workspace))
         run = self._run_of(new_id() if execution_id is None else execution_id, found)
@@ -331,14 +353,32 @@ class Stepwell:
         """Return the engines that were chosen with ``choose_engine``, sorted by kind and name."""
         return self._driver.run(self._parts.queue.engines.all())
 
-    def run(self, execution_id: Id) -> Run:
+    def run(self, execution_id: Id) -> Run[Any]:
         """Return the handle of an existing execution. Nothing is looked up: its calls raise ``NotFound`` if there is none."""
         execution_id = id_text(execution_id)
         return self._run_of(execution_id, None)
 
-    def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> Run:
+    def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> Run[Any]:
         return faces.Run(self._parts.run(execution_id, workflow), self._driver)
 
+    @overload
+    def enqueue(self, workflow: WorkflowCall[T], **options: Unpack[EnqueueOptions]) -> QueueItem[T]: ...
+    @overload
+    def enqueue(
+        self, workflow: WorkflowOf[A, Coroutine[Any, Any, T]], value: A, **options: Unpack[EnqueueOptions]
+    ) -> QueueItem[T]: ...
+    @overload
+    def enqueue(self, workflow: WorkflowOf[A, T], value: A, **options: Unpack[EnqueueOptions]) -> QueueItem[T]: ...
+    @overload
+    def enqueue(
+        self, workflow: Workflow[..., Coroutine[Any, Any, T]], value: Mapping[str, Any] = ..., **options: Unpack[EnqueueOptions]
+    ) -> QueueItem[T]: ...
+    @overload
+    def enqueue(
+        self, workflow: Workflow[..., T], value: Mapping[str, Any] = ..., **options: Unpack[EnqueueOptions]
+    ) -> QueueItem[T]: ...
+    @overload
+    def enqueue(self, workflow: Definition | str, value: Any = ..., **options: Unpack[EnqueueOptions]) -> QueueItem[Any]: ...
     def enqueue(
         self,
         workflow: Any,
@@ -356,7 +396,7 @@ class Stepwell:
         max_attempts: int = 3,
         engine: str | None = None,
         governance: Governance | None = None,
-    ) -> QueueItem:
+    ) -> QueueItem[Any]:
         """Request an execution of a workflow for when its workspace has capacity, and return the queue item at once.
 
         - ``workflow``, ``value``, ``workspace``: as for ``start``.
@@ -403,9 +443,9 @@ class Stepwell:
         )
         self._host.start_worker()
         answer = self._driver.run(self._parts.queue.items.enqueue(request))
-        return faces.QueueItem(answer, self._parts.queue.items, self._driver, workflow)
+        return faces.QueueItem(answer, self._parts.queue.items, self._driver, request.workflow)
 
-    def enqueue_many(self, requests: Iterable[QueueRequest]) -> list[QueueItem | StepwellError]:
+    def enqueue_many(self, requests: Iterable[QueueRequest]) -> list[QueueItem[Any] | StepwellError]:
         """Request many executions in a few writes; return a handle or an error for each request, in order.
 
         - ``requests``: ``QueueRequest`` objects, with the fields of ``enqueue``.

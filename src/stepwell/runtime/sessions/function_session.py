@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, Token, copy_context
 from functools import cached_property, partial
@@ -32,7 +33,7 @@ from stepwell.model.execution_state import ONLY
 from stepwell.model.mutation import RemoveToken, SetResult, SetStatus
 from stepwell.model.record import overran, trigger_input
 from stepwell.model.status import Status, StepStatus
-from stepwell.model.value import Value, canonical, decode, recode
+from stepwell.model.value import Value, canonical, decode, from_value, recode
 from stepwell.runtime.crash_suspicion import cleared_marks
 from stepwell.runtime.inbox import Message
 from stepwell.runtime.services import Services
@@ -148,6 +149,19 @@ async def side_by_side(calls: Sequence[Call], lanes: int, is_stopping: Callable[
     return [results[number] for number in range(len(calls))]
 
 
+async def _settled(call: Callable[[], Awaitable[Any]]) -> Any:
+    """Make a call; return its output, or its error."""
+    try:
+        return await call()
+    except Exception as error:  # noqa: BLE001 - the workflow's code asked for it
+        return error
+
+
+async def _typed(wait: Callable[[], Awaitable[Value]], name: str, kind: type[Any]) -> Any:
+    """Wait for a signal, and return its value as an instance of a class."""
+    return from_value(await wait(), kind, what=f"the value of signal {name!r}")
+
+
 def _rank(error: BaseException) -> int:
     """Return the rank of an error: the end of the session first, then a rest.
 
@@ -176,6 +190,11 @@ class FunctionSession(Session):
         self._is_over = False
         self._family = CallTree(self._waits.branch_began)
         self._unawaited = UnawaitedCalls()
+
+    @property
+    def is_async(self) -> bool:
+        """True if the workflow is ``async def``, so that its calls are awaited."""
+        return self._workflow.is_async
 
     @cached_property
     def _calls(self) -> Calls:
@@ -399,36 +418,53 @@ class FunctionSession(Session):
         position, key = self._next("sleep")
         return self._coloured(lambda: self._calls.sleep(seconds, position, key), position, "stepwell.sleep()")
 
-    def wait_signal(self, name: str, seconds: float | None) -> Any:
-        """Wait for a signal, durably; ``TimeoutError`` if it does not come in time."""
+    def wait_signal(self, name: str, seconds: float | None, kind: type[Any] | None = None) -> Any:
+        """Wait for a signal, durably, and return its value, as an instance of a class if one is given; ``TimeoutError`` if it does
+        not come in time."""
         position, key = self._next(f"signal:{name}")
-        return self._coloured(lambda: self._calls.signal(name, seconds, position, key), position, f"wait_signal({name!r})")
+        wait = partial(self._calls.signal, name, seconds, position, key)
+        return self._coloured(wait if kind is None else partial(_typed, wait, name, kind), position, f"wait_signal({name!r})")
 
-    def map(self, function: Callable[[Any], Any], items: list[Any], concurrency: int) -> Any:
-        """Call a step for each item, concurrently up to a limit; return the outputs in order of the items."""
+    def map(self, function: Callable[[Any], Any], items: list[Any], concurrency: int, *, is_total: bool = False) -> Any:
+        """Call a function for each item, concurrently up to a limit; return the outputs in order of the items.
+
+        - ``is_total``: return the errors of failed calls in their places.
+        """
         if self._workflow.is_async:
             position = f"map {id(items)}"  # it is no call itself; the list lives as long as this one
-            return self._unawaited.add(position, "stepwell.map()", self._map(function, items, concurrency, position))
-        if not isinstance(function, Step | Workflow):
-            return [function(item) for item in items]  # code of the workflow, which runs in one thread
-        calls = [self._planned(cast("Step[..., Any] | Workflow[..., Any]", function), item) for item in items]
-        return self._blocking(lambda: side_by_side(calls, concurrency, lambda: self._is_handing_back))
+            return self._unawaited.add(position, "stepwell.map()", self._map(function, items, concurrency, position, is_total))
+        if not items:
+            return []
+        # A pool of its own, since the threads of workflow code may all be taken by workflows that wait for such calls.
+        with ThreadPoolExecutor(min(concurrency, len(items)), thread_name_prefix="stepwell-map") as threads:
+            calls = [self._planned(function, item, threads) for item in items]
+            if is_total:
+                calls = [partial(_settled, call) for call in calls]
+            return self._blocking(lambda: side_by_side(calls, concurrency, lambda: self._is_handing_back))
 
-    def _planned(self, function: Step[..., Any] | Workflow[..., Any], item: Any) -> Callable[[], Coroutine[Any, Any, Any]]:
-        """Return a call with its position, to be executed later."""
-        position, key = self._next(function.name)
+    def _planned(self, function: Callable[[Any], Any], item: Any, threads: Executor) -> Callable[[], Coroutine[Any, Any, Any]]:
+        """Return a call with its position, to be executed later: code that is no step runs in a thread, as a branch of its own."""
         if isinstance(function, Step):
-            return lambda: self._calls.step(function, position, key, (item,), {})
-        value = function.value_of((item,), {})
-        return lambda: self._calls.child(function, value, position, key)
+            step = cast("Step[..., Any]", function)
+            position, key = self._next(step.name)
+            return lambda: self._calls.step(step, position, key, (item,), {})
+        if isinstance(function, Workflow):
+            workflow = cast("Workflow[..., Any]", function)
+            position, key = self._next(workflow.name)
+            return lambda: self._calls.child(workflow, workflow.value_of((item,), {}), position, key)
+        context = copy_context()
+        context.run(branch.set, self._branch().child())
+        return lambda: in_thread(threads, context, lambda: function(item))
 
-    async def _map(self, function: Callable[[Any], Any], items: list[Any], concurrency: int, position: str) -> list[Any]:
+    async def _map(
+        self, function: Callable[[Any], Any], items: list[Any], concurrency: int, position: str, is_total: bool
+    ) -> list[Any]:
         self._unawaited.begun(position)
         gate = asyncio.Semaphore(concurrency)
 
         async def one(item: Any) -> Any:
             async with gate:
-                return await function(item)
+                return await (_settled(partial(function, item)) if is_total else function(item))
 
         tasks = [self._loop.create_task(one(item)) for item in items]
         try:
@@ -504,10 +540,13 @@ class FunctionSession(Session):
             self._waits.suspend()
         if self._waits.is_suspended or (self._is_over and not self._waits.is_undoing):
             raise Suspended  # the execution is over for tasks that the code started and did not wait for
+        return self._branch().next_call(name)
+
+    def _branch(self) -> CallSequence:
         on = branch.get()
         if on is None:
             raise InvalidInput("steps and waits belong into the workflow's own code, not into threads that it starts by itself")
-        return on.next_call(name)
+        return on
 
     def _is_replaying(self) -> bool:
         on = branch.get()

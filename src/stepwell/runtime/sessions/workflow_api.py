@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from datetime import datetime
 from random import SystemRandom
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID, uuid4
 
 from stepwell.duration import Span, seconds_of
@@ -17,6 +17,20 @@ from stepwell.runtime.sessions.function_session import FunctionSession
 __all__ = ["compensate", "map", "now", "patched", "random", "sleep", "uuid", "wait_signal"]
 
 secure_random = SystemRandom()
+
+A = TypeVar("A")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+
+    class Outputs(list[T]):
+        """What ``map`` gives for a ``def`` function: a list in a ``def`` workflow, an awaitable for one in an ``async def`` one.
+
+        Only type checkers see this class, since a function's type does not say which workflow calls it.
+        """
+
+        def __await__(self) -> Generator[Any, None, list[T]]: ...
 
 
 def sleep(span: Span) -> Any:
@@ -33,31 +47,58 @@ def sleep(span: Span) -> Any:
     return _session("sleep").sleep(seconds_of(span, "the time to sleep"))
 
 
-def wait_signal(name: str, *, timeout: Span | None = None) -> Any:
+@overload
+def wait_signal(name: str, *, timeout: Span | None = None) -> Any: ...
+@overload
+def wait_signal(name: str, *, type: type[T], timeout: Span | None = None) -> Coroutine[Any, Any, T]: ...
+def wait_signal(name: str, *, type: Any = None, timeout: Span | None = None) -> Any:
     """Wait durably for a signal, and return its value. In an ``async def`` workflow it is awaited.
 
     - ``name``: the signal's name, as in ``run.signal(name, value)``. A signal that came earlier is taken at once.
+    - ``type``: return the value as an instance of this dataclass, msgspec, attrs or pydantic class.
     - ``timeout``: how long to wait; None without a limit.
 
-    Raise ``TimeoutError`` if the signal does not come in time, and ``InvalidInput`` outside workflow code.
+    Raise ``TimeoutError`` if the signal does not come in time, and ``InvalidInput`` for a value that does not fit the class, and
+    outside workflow code.
 
     Example:
 
-        decision = await stepwell.wait_signal("approved", timeout="3d")
+        decision = await stepwell.wait_signal("approved", type=Approval, timeout="3d")
     """
     limit = None if timeout is None else seconds_of(timeout, "timeout")
-    return _session("wait_signal").wait_signal(check_key(name, "a signal's name"), limit)
+    return _session("wait_signal").wait_signal(check_key(name, "a signal's name"), limit, type)
 
 
-def map(step: Callable[[Any], Any], items: Iterable[Any], *, concurrency: int = 10) -> Any:
-    """Call a step or workflow once for each item, and return the outputs in the order of the items.
+@overload
+def map(
+    step: Callable[[A], Coroutine[Any, Any, T]],
+    items: Iterable[A],
+    *,
+    concurrency: int = 10,
+    return_exceptions: Literal[False] = False,
+) -> Coroutine[Any, Any, list[T]]: ...
+@overload
+def map(
+    step: Callable[[A], Coroutine[Any, Any, T]], items: Iterable[A], *, concurrency: int = 10, return_exceptions: Literal[True]
+) -> Coroutine[Any, Any, list[T | Exception]]: ...
+@overload
+def map(
+    step: Callable[[A], T], items: Iterable[A], *, concurrency: int = 10, return_exceptions: Literal[False] = False
+) -> Outputs[T]: ...
+@overload
+def map(
+    step: Callable[[A], T], items: Iterable[A], *, concurrency: int = 10, return_exceptions: Literal[True]
+) -> Outputs[T | Exception]: ...
+def map(step: Callable[[Any], Any], items: Iterable[Any], *, concurrency: int = 10, return_exceptions: bool = False) -> Any:
+    """Call a step, workflow or function once for each item, and return the outputs in the order of the items.
 
-    In an ``async def`` workflow it is awaited and also takes an async function. In a ``def`` workflow any function but a step
-    or workflow is called for one item after another. After a crash, recorded calls are not made again.
+    In an ``async def`` workflow it is awaited. A function may itself call steps; those of different items run side by side. After
+    a crash, recorded calls are not made again.
 
     - ``step``: what to call; it gets one item.
     - ``items``: the items.
     - ``concurrency``: how many calls run at once.
+    - ``return_exceptions``: return the error of a failed call in its place, instead of raising the first one.
 
     Raise the error of a failed call, and ``InvalidInput`` outside workflow code.
 
@@ -67,10 +108,12 @@ def map(step: Callable[[Any], Any], items: Iterable[Any], *, concurrency: int = 
     """
     if type(concurrency) is not int or concurrency < 1:
         raise InvalidInput(f"concurrency is a whole number, 1 or more, not {concurrency!r}")
-    return _session("map").map(step, list(items), concurrency)
+    owner: Any = getattr(step, "__self__", None)  # of resize.aio and charge.sync
+    function = owner if isinstance(owner, Step) else step
+    return _session("map").map(function, list(items), concurrency, is_total=return_exceptions)
 
 
-def compensate(step: Step[..., Any], *arguments: Any, **keywords: Any) -> None:
+def compensate(step: Step[P, Any], *arguments: P.args, **keywords: P.kwargs) -> None:
     """Register a step to run if this execution fails or is cancelled later. The step registered last runs first.
 
     Call it right after the step that it compensates, or right before, if that step may have an effect and still fail. It is

@@ -32,7 +32,7 @@ from stepwell.model.scoped_operations import (
     current_entry,
     resolve,
 )
-from stepwell.model.value import Value, decode
+from stepwell.model.value import Value, decode, from_value
 from stepwell.pipeline.operations import AsyncDriver, Operation, read
 from stepwell.state.scoped_state import must_slide
 from stepwell.state.transaction_buffer import Buffer, BufferedScope
@@ -101,9 +101,19 @@ class StepState(BufferedScope):
             )
         super()._write(make)
 
-    def get(self, key: str, default: Value = None) -> Any:
-        """Return the value of a key, or ``default`` if the key is absent."""
-        return self._of([key], lambda rows: decode(rows[key].data or b"null") if key in rows else default)
+    def get(self, key: str, default: Any = None, *, type: type[Any] | None = None) -> Any:
+        """Return the value of a key, or ``default`` if the key is absent.
+
+        - ``type``: return the value as an instance of this class; raise ``InvalidInput`` if it does not fit.
+        """
+
+        def answer(rows: Rows) -> Any:
+            if key not in rows:
+                return default
+            value = decode(rows[key].data or b"null")
+            return value if type is None else from_value(value, type)
+
+        return self._of([key], answer)
 
     def get_many(self, keys: Sequence[str]) -> Any:
         """Return the values of several keys at one moment; absent keys are left out."""
