@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from datetime import datetime
 from random import SystemRandom
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, overload
 from uuid import UUID, uuid4
 
 from stepwell.duration import Span, seconds_of
@@ -109,8 +109,9 @@ def map(step: Callable[[Any], Any], items: Iterable[Any], *, concurrency: int = 
     if type(concurrency) is not int or concurrency < 1:
         raise InvalidInput(f"concurrency is a whole number, 1 or more, not {concurrency!r}")
     owner: Any = getattr(step, "__self__", None)  # of resize.aio and charge.sync
-    function = owner if isinstance(owner, Step) else step
-    return _session("map").map(function, list(items), concurrency, is_total=return_exceptions)
+    if isinstance(owner, Step):
+        step = cast("Step[..., Any]", owner)
+    return _session("map").map(step, list(items), concurrency, is_total=return_exceptions)
 
 
 def compensate(step: Step[P, Any], *arguments: P.args, **keywords: P.kwargs) -> None:
