@@ -19,6 +19,7 @@ from stepwell.model.commit import (
     Archiving,
     Claim,
     Commit,
+    Deletion,
     LockGuard,
     Seen,
     StateBatch,
@@ -28,6 +29,7 @@ from stepwell.model.draft import Draft as DraftOfState
 from stepwell.model.ids import new_commit_id
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation
+from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Increment, StateOp, Touch
 from stepwell.state.history import History
 from stepwell.stores.redis.scripts import SCRIPTS
@@ -223,6 +225,30 @@ def test_commit_that_follows_one_that_is_planned_again_is_not_refused_meanwhile(
         outcomes = site.store.write([first, second])
     assert [type(each) for each in outcomes] == [Written, Written]
     assert (execution.head.revision, site.store.entries(SCOPE, ["k"])["k"].data) == (2, b"11")
+
+
+def test_unit_that_follows_one_that_is_planned_again_waits_for_it(site: Site) -> None:
+    """Else an execution is deleted before a commit of it that came first."""
+    other = site.open()
+    execution = SampleExecution(site.store, "run").create()
+    races = [Increment(SCOPE, "k", 10)]
+
+    def race(point: str) -> None:
+        if point == "store.before_commit" and races:
+            write_state(other, races.pop())
+
+    with armed(race):
+        outcomes = site.store.write([execution.foresee(ops=(Increment(SCOPE, "k"),)), Deletion("run")])
+    assert [type(each) for each in outcomes] == [Written, Written]
+    assert (site.store.head("run"), site.store.entries(SCOPE, ["k"])["k"].data) == (None, b"11")
+
+
+def test_each_scope_is_listed_once_over_many_pages(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepwell.stores.redis.reads._PAGE", 2)
+    paths = sorted(Scope.of_workflow(f"w{number}", "acme").path for number in range(5))
+    for path in paths:
+        write_state(site.store, put("k", scope=path))
+    assert sorted(site.store.scopes("acme")) == sorted(site.store.scopes()) == paths
 
 
 # Commits
