@@ -10,6 +10,8 @@ from tests.acceptance.conftest import OpenWell
 import stepwell
 from stepwell import Status, workflow
 from stepwell.flow import define, wait
+from stepwell.model.commit import Commit, Unit
+from stepwell.pipeline.notifications import DUE, topics_of
 
 WAIT = 20
 
@@ -39,3 +41,16 @@ def test_run_that_rests_wakes_the_worker_of_its_process_in_time(
     assert run.status() == Status.COMPLETED
     rests = [change for receipt in run.receipts() for change in receipt.mutations if change.get("status") == "WAITING"]
     assert rests, "it slept without a worker"
+
+
+def test_run_that_rests_wakes_its_worker_though_its_last_commit_told_it_too_early(
+    open_well: OpenWell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker may have looked, and gone to sleep, before the session that made the commit gave it the time."""
+
+    def topics(unit: Unit) -> set[str]:
+        return topics_of(unit) - ({DUE} if isinstance(unit, Commit) and unit.rest is not None else set())
+
+    monkeypatch.setattr("stepwell.pipeline.notifications.topics_of", topics)
+    monkeypatch.setattr("stepwell.runtime.worker._POLL_SECONDS", 3600.0)
+    assert open_well("memory://").start(sleeps).result(WAIT) == "awake"
