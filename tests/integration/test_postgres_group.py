@@ -61,7 +61,8 @@ def begun(item: Claimed, store: PostgresStore, **fields: Any) -> Commit:
 def whole(item: Claimed, store: PostgresStore, **fields: Any) -> Commit:
     """The first commit of an item's execution, which is its last one, too."""
     mark = ItemMark(item.item_id, "COMPLETED", item.fence)
-    return begun(item, store, **{"rest": _END, "mark": mark, "status": "COMPLETED", **fields})
+    fields = {"creation": _LEASED, "rest": _END, "mark": mark, **fields}
+    return Repeated(store, item.execution_id).creation(status("RUNNING"), status("COMPLETED"), **fields)
 
 
 def ended(item: Claimed, store: PostgresStore, **fields: Any) -> Commit:
