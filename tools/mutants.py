@@ -88,11 +88,13 @@ class _PythonMutants:
             yield from self._inside(child)
 
     def _is_skipped(self, node: ast.AST, parent: ast.AST) -> bool:
-        """Annotations and messages are no behaviour, and sizes in capitals are tuning: one more is as right."""
+        """Annotations, layouts of records and messages are no behaviour, and sizes in capitals are tuning: one more is as right."""
         if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.FunctionDef) and node.name == "__repr__"):
             return True
         if isinstance(parent, ast.Module | ast.ClassDef) and isinstance(node, ast.Assign):
             return all(isinstance(target, ast.Name) and target.id.isupper() for target in node.targets) or _is_named_all(node)
+        if isinstance(parent, ast.ClassDef) and isinstance(node, ast.keyword):
+            return True  # how a record is laid out
         if isinstance(node, ast.Raise):
             return True  # dropped as a whole by `_at` of its function's body
         is_annotation = isinstance(parent, ast.AnnAssign | ast.arg) and node is parent.annotation

@@ -18,6 +18,10 @@ def ends(now: int, until: int = 1) -> bool:
         raise ValueError(f"{now + 1}")
     log.warning("late")
     return (now >= until) and now is not None
+
+
+class Span(Struct, frozen=True):
+    """A span."""
 '''
 
 
