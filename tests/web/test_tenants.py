@@ -15,7 +15,7 @@ __all__ = ["approve", "fail", "greet"]
 
 OWN = {"delivery_id", "execution_id", "item_id", "token_id", "workspace_id"}
 """Parameters whose values are unique in the store: another workspace's are answered like missing ones."""
-APART = {"scope", "key", "conversation_id", "lock", "webhook"}
+APART = {"fingerprint", "scope", "key", "conversation_id", "lock", "webhook"}
 """Parameters that name something inside of the caller's own workspace, whatever others call theirs."""
 SHARED = {"queue", "tier", "code", "limit"}
 """Parameters that name something of all of the store."""
@@ -53,6 +53,7 @@ async def prepare(api: Api) -> dict[str, str]:
         "tier": "free",
         "code": "SW-200",
         "limit": "concurrency",
+        "fingerprint": "0" * 16,
     }
 
 

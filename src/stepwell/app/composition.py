@@ -36,6 +36,7 @@ from stepwell.queue.scheduler import ScheduleOperations, Scheduler
 from stepwell.queue.worker_presence import Heartbeat
 from stepwell.queue.workspaces import WorkspaceOperations
 from stepwell.runtime.definitions import DefinitionOperations
+from stepwell.runtime.error_groups import ErrorOperations
 from stepwell.runtime.known_workflows import KnownWorkflows
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.runtime.services import Services
@@ -105,6 +106,7 @@ class Parts:
         self.locks = LockOperations(self.notifications, self.lock_renewal, new_id)
         self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
         self.starting = Starting(self.executions, self.clock, new_id)
+        self.errors = ErrorOperations(self.executions, self.state, lambda execution_id: self.run(execution_id, None))
         self.usage = UsageOperations(self.store, self.executions, self.limits)
         self.queue = QueueParts(self.store, self.executions, self.definitions, self.notifications)
 

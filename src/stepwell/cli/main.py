@@ -252,6 +252,7 @@ COMMANDS = {
     "signal": CommandEntry(f"{_AT}.runs:signal", "Send a signal to a run."),
     "cancel": CommandEntry(f"{_AT}.runs:cancel", "Request a run to end."),
     "retry": CommandEntry(f"{_AT}.runs:retry", "Resume a failed run at the step that failed."),
+    "errors": CommandEntry(f"{_AT}.errors:errors", "Look at failed runs in groups."),
     "fork": CommandEntry(f"{_AT}.runs:fork", "Start a new run from the state of another."),
     "verify": CommandEntry(f"{_AT}.runs:verify", "Verify every receipt of a run."),
     "worker": CommandEntry(f"{_AT}.worker:worker", "Run workflows until stopped."),

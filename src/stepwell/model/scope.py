@@ -28,6 +28,7 @@ _INTERNAL: dict[str, tuple[str, ...]] = {
     "access": (),
     "idempotency": ("a bucket",),
     "audit": ("a bucket",),
+    "error_group": (),
     "webhook": (),
     "webhook_delivery": ("a bucket",),
     "inbox": ("an execution id",),

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from stepwell.maintenance.usage import Usage
 from stepwell.model.access import AccessToken, Role
+from stepwell.model.error_group import ErrorGroup, RetriedGroup
 from stepwell.model.execution_state import Change
 from stepwell.model.queue_item import QueueSettings, Tier, Workspace
 from stepwell.model.receipt_chain import Verification
@@ -335,6 +336,96 @@ class Operations:
             {200: BulkReport},
             {"workspace": workspace},
             {"action": action, "filter": filter, "hash": hash},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def list_errors(
+        self,
+        *,
+        status: Literal["open", "resolved", "ignored"] | None = None,
+        failures: int = 1000,
+        limit: int = 50,
+        cursor: str | None = None,
+        workspace: str | None = None,
+    ) -> Page[ErrorGroup]:
+        """Return the groups of failed runs, the one that failed last first."""
+        return self._call(
+            "GET",
+            "/errors",
+            {200: Page[ErrorGroup]},
+            {"status": status, "failures": failures, "limit": limit, "cursor": cursor, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def get_error_group(self, fingerprint: str, *, failures: int = 1000, workspace: str | None = None) -> ErrorGroup:
+        """Return a group of failed runs."""
+        return self._call(
+            "GET",
+            f"/errors/{quote(fingerprint, safe='')}",
+            {200: ErrorGroup},
+            {"failures": failures, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def resolve_error_group(
+        self, fingerprint: str, *, reason: str = "", idempotency_key: str | None = None, workspace: str | None = None
+    ) -> ErrorGroup:
+        """Call a group solved; the next failure of its kind opens it again."""
+        return self._call(
+            "POST",
+            f"/errors/{quote(fingerprint, safe='')}/resolve",
+            {200: ErrorGroup},
+            {"workspace": workspace},
+            {"reason": reason},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def ignore_error_group(
+        self,
+        fingerprint: str,
+        *,
+        until: datetime | None = None,
+        more: int | None = None,
+        version: int | None = None,
+        reason: str = "",
+        idempotency_key: str | None = None,
+        workspace: str | None = None,
+    ) -> ErrorGroup:
+        """Ignore a group until a moment, a number of failures or a version."""
+        return self._call(
+            "POST",
+            f"/errors/{quote(fingerprint, safe='')}/ignore",
+            {200: ErrorGroup},
+            {"workspace": workspace},
+            {"until": until, "more": more, "version": version, "reason": reason},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def reopen_error_group(
+        self, fingerprint: str, *, idempotency_key: str | None = None, workspace: str | None = None
+    ) -> ErrorGroup:
+        """Open a group that was resolved or ignored."""
+        return self._call(
+            "POST",
+            f"/errors/{quote(fingerprint, safe='')}/reopen",
+            {200: ErrorGroup},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def retry_error_group(
+        self, fingerprint: str, *, idempotency_key: str | None = None, workspace: str | None = None
+    ) -> RetriedGroup:
+        """Retry every run of a group at the step that failed."""
+        return self._call(
+            "POST",
+            f"/errors/{quote(fingerprint, safe='')}/retry",
+            {200: RetriedGroup},
+            {"workspace": workspace},
+            None,
             {"Idempotency-Key": idempotency_key},
         )
 

@@ -10,6 +10,7 @@ from stepwell.lazy_import import fetching
 if TYPE_CHECKING:
     from stepwell.app.awaited.access import AsyncAccess
     from stepwell.app.awaited.conversations import AsyncConversations
+    from stepwell.app.awaited.errors import AsyncErrors
     from stepwell.app.awaited.locks import AsyncLock, AsyncLocks
     from stepwell.app.awaited.queue import AsyncQueue, AsyncQueueItem, AsyncSchedules, AsyncWorkspaces
     from stepwell.app.awaited.requests import AsyncRequests
@@ -24,6 +25,7 @@ __all__ = [
     "AsyncCachedState",
     "AsyncConversations",
     "AsyncDefinitions",
+    "AsyncErrors",
     "AsyncExecutionIndex",
     "AsyncLock",
     "AsyncLocks",
@@ -45,6 +47,7 @@ __all__ = [
 _HOMES = {
     "access": ("AsyncAccess",),
     "conversations": ("AsyncConversations",),
+    "errors": ("AsyncErrors",),
     "locks": ("AsyncLock", "AsyncLocks"),
     "queue": ("AsyncQueue", "AsyncQueueItem", "AsyncSchedules", "AsyncWorkspaces"),
     "requests": ("AsyncRequests",),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from stepwell.app.arguments import EnqueueOptions, StartOptions
     from stepwell.app.awaited.access import AsyncAccess
     from stepwell.app.awaited.conversations import AsyncConversations
+    from stepwell.app.awaited.errors import AsyncErrors
     from stepwell.app.awaited.locks import AsyncLock, AsyncLocks
     from stepwell.app.awaited.queue import AsyncQueue, AsyncQueueItem, AsyncSchedules, AsyncWorkspaces
     from stepwell.app.awaited.requests import AsyncRequests
@@ -491,6 +492,11 @@ class AsyncStepwell:
     def access(self) -> AsyncAccess:
         """Return who may call the HTTP server of this store: tokens and sessions."""
         return faces.AsyncAccess(self._parts.access, self._driver)
+
+    @property
+    def errors(self) -> AsyncErrors:
+        """Return the failed executions of the workspace ``default`` in groups; ``within`` gives those of another."""
+        return faces.AsyncErrors(self._parts.errors, self._driver)
 
     @property
     def webhooks(self) -> AsyncWebhooks:

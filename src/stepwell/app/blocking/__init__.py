@@ -11,6 +11,7 @@ from stepwell.lazy_import import fetching
 if TYPE_CHECKING:
     from stepwell.app.blocking.access import Access
     from stepwell.app.blocking.conversations import Conversations
+    from stepwell.app.blocking.errors import Errors
     from stepwell.app.blocking.locks import Lock, Locks
     from stepwell.app.blocking.queue import Queue, QueueItem, Schedules, Workspaces
     from stepwell.app.blocking.requests import Requests
@@ -25,6 +26,7 @@ __all__ = [
     "CachedState",
     "Conversations",
     "Definitions",
+    "Errors",
     "ExecutionIndex",
     "Lock",
     "Locks",
@@ -46,6 +48,7 @@ __all__ = [
 _HOMES = {
     "access": ("Access",),
     "conversations": ("Conversations",),
+    "errors": ("Errors",),
     "locks": ("Lock", "Locks"),
     "queue": ("Queue", "QueueItem", "Schedules", "Workspaces"),
     "requests": ("Requests",),

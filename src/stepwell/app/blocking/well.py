@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from stepwell.app.arguments import EnqueueOptions, StartOptions
     from stepwell.app.blocking.access import Access
     from stepwell.app.blocking.conversations import Conversations
+    from stepwell.app.blocking.errors import Errors
     from stepwell.app.blocking.locks import Lock, Locks
     from stepwell.app.blocking.queue import Queue, QueueItem, Schedules, Workspaces
     from stepwell.app.blocking.requests import Requests
@@ -486,6 +487,11 @@ class Stepwell:
     def access(self) -> Access:
         """Return who may call the HTTP server of this store: tokens and sessions."""
         return faces.Access(self._parts.access, self._driver)
+
+    @property
+    def errors(self) -> Errors:
+        """Return the failed executions of the workspace ``default`` in groups; ``within`` gives those of another."""
+        return faces.Errors(self._parts.errors, self._driver)
 
     @property
     def webhooks(self) -> Webhooks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepwell.web.api import approvals, bulk, definitions, queue, runs, schedules, server, state, webhooks, workspaces
+from stepwell.web.api import approvals, bulk, definitions, errors, queue, runs, schedules, server, state, webhooks, workspaces
 from stepwell.web.route import RouteTable
 
 __all__ = ["TABLE"]
@@ -13,6 +13,7 @@ TABLE = RouteTable(
         *approvals.ROUTES,
         *runs.ROUTES,
         *bulk.ROUTES,
+        *errors.ROUTES,
         *queue.ROUTES,
         *schedules.ROUTES,
         *definitions.ROUTES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepwell.web.dashboard import live
 from stepwell.web.dashboard.screen import ScreenTable
-from stepwell.web.dashboard.screens import home, run, runs, state
+from stepwell.web.dashboard.screens import errors, home, run, runs, state
 
 __all__ = ["SCREENS"]
 
@@ -15,5 +15,6 @@ SCREENS = ScreenTable(
         *runs.SCREENS,
         *run.SCREENS,
         *state.SCREENS,
+        *errors.SCREENS,
     )
 )
