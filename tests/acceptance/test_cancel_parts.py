@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from typing import Any
 
@@ -112,7 +113,8 @@ def test_cancelled_step_is_recorded_and_its_late_result_discarded(well: Any):
     assert commit.revision > 0
 
 
-def test_losers_of_a_join_are_recorded_as_cancelled_and_their_late_results_discarded(well: Any):
+def test_losers_of_a_join_are_recorded_as_cancelled_and_their_late_results_discarded(well: Any, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "stepwell.runtime.steps.attempt")
     race = parallel(
         branches={
             "fast": signal("won"),
@@ -134,6 +136,7 @@ def test_losers_of_a_join_are_recorded_as_cancelled_and_their_late_results_disca
     won = {"signal": "COMPLETED", "race": "COMPLETED", "signal-3": "COMPLETED"}
     assert statuses(run) == {**won, "held": "CANCELLED", "signal-2": "CANCELLED"}
     assert [record.output for record in run.steps() if record.status == "CANCELLED"] == [None, None]
+    until(lambda: f"the late result of step 'held' of execution {run.execution_id!r} is discarded" in caplog.text)
     assert well.verify(run.execution_id).ok
 
 

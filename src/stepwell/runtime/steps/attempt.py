@@ -8,6 +8,7 @@ wait for ever; and a cancellation that nobody asked for would leave its executio
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import CancelledError, Executor
@@ -40,6 +41,8 @@ __all__ = [
     "run_attempt",
     "running_step",
 ]
+
+log = logging.getLogger(__name__)
 
 
 T = TypeVar("T")
@@ -225,7 +228,20 @@ def _made(
 async def _threaded(step: Step[..., Any], context: StepContext, make: Callable[[], Any], threads: Executor) -> bytes:
     around = copy_context()
     around.run(_enter, context)
-    return step.encode(await in_thread(threads, around, make), context.buffer.limits)
+    is_given_up = False
+
+    def make_and_tell() -> Any:
+        output = make()
+        if is_given_up:  # a thread cannot be stopped, so an effect may have happened that the record does not have
+            log.info("the late result of step %r of execution %r is discarded", context.step, context.execution_id)
+        return output
+
+    try:
+        output = await in_thread(threads, around, make_and_tell)
+    except asyncio.CancelledError:
+        is_given_up = True
+        raise
+    return step.encode(output, context.buffer.limits)
 
 
 def _enter(context: StepContext) -> None:
