@@ -153,3 +153,27 @@ def test_show_and_debug_print_the_frames(shell: Shell) -> None:
     assert "-5" not in shown.partition('raise ValueError(f"')[2].partition("ValueError:")[0]
     with program(shell, "--debug", "run", "shop.py:checkout", "-q", "-i", '{"item": "lamp", "cents": -5}') as child:
         assert "in charge" in child.communicate()[1].partition("ExecutionFailed:")[2], "in the notes of the error"
+
+
+OWN = """
+from stepwell import step, workflow
+
+@step
+def price(sku: str) -> int:
+    return 1
+
+@workflow
+def order(sku: str) -> int:
+    price(sku)
+    return {}[sku]
+"""
+
+
+def test_show_prints_the_frames_of_a_run_that_its_own_code_failed(shell: Shell) -> None:
+    shell.write("own.py", OWN)
+    shell("run", "own.py:order", "-q", "--id", "own", "-i", '"lamp"')
+    shown = shell("show", "own").out
+    assert "return {}[sku]" in shown
+    assert shown.count("Traceback") == 1
+    shell("run", "shop.py:checkout", "-q", "--id", "step", "-i", '{"item": "lamp", "cents": -5}')
+    assert shell("show", "step").out.count("Traceback") == 2, "one for each attempt, and none for the run"

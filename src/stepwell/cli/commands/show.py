@@ -12,6 +12,7 @@ from stepwell.cli.main import command
 from stepwell.cli.options import settings
 from stepwell.cli.output import Screen, printable
 from stepwell.cli.run_view import RunEvent, bars, events_of, offer_text, waiting_text
+from stepwell.errors import StepFailed
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.receipt import Receipt
 from stepwell.model.value import Value
@@ -43,6 +44,7 @@ def show(execution_id: str, at: int | None, shown: int) -> None:
         return
     screen = given.screen
     _write_state(screen, state, progress)
+    _write_own_failure(screen, state, steps)
     _write_failures(screen, steps)
     _write_timeline(screen, events)
     _write_receipts(screen, receipts, shown)
@@ -126,6 +128,22 @@ def _ending(screen: Screen, state: ExecutionState) -> list[tuple[str, str]]:
             return []
 
 
+def _write_own_failure(screen: Screen, state: ExecutionState, steps: Sequence[StepRecord]) -> None:
+    """Write the traceback of a run that its own code failed; that of a failed step stands with its attempts."""
+    match state.result:
+        case {"error": {"kind": kind, "traceback": str(text)}} if kind != StepFailed.__name__:
+            if all(attempt.traceback != text for step in steps for attempt in step.attempts):
+                screen.write()
+                _write_traceback(screen, text, indent=2)
+        case _:
+            return
+
+
+def _write_traceback(screen: Screen, text: str, *, indent: int) -> None:
+    for line in text.splitlines():
+        screen.write(f"{' ' * indent}{screen.paint('dim', printable(line))}")
+
+
 def _write_failures(screen: Screen, steps: Sequence[StepRecord]) -> None:
     failures = [(step, attempt) for step in steps for attempt in step.attempts if attempt.error is not None]
     if not failures:
@@ -135,8 +153,7 @@ def _write_failures(screen: Screen, steps: Sequence[StepRecord]) -> None:
     for step, attempt in failures:
         when = screen.paint("dim", f"{attempt.ended_at:%H:%M:%S}")
         screen.write(f"  {when}  {printable(step.name)} attempt {attempt.number}: {printable(str(attempt.error))}")
-        for line in (attempt.traceback or "").splitlines():
-            screen.write(f"    {screen.paint('dim', printable(line))}")
+        _write_traceback(screen, attempt.traceback or "", indent=4)
 
 
 def _write_timeline(screen: Screen, events: Sequence[RunEvent]) -> None:
