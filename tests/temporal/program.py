@@ -127,6 +127,12 @@ async def work(n: int) -> str:
     return await effect("b")
 
 
+@workflow
+async def saga() -> None:
+    stepwell.compensate(effect, await effect("do"))
+    await stepwell.wait_signal("never")
+
+
 DEFINITION = define(
     "killed",
     set_variables(n=1),

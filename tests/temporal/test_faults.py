@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -13,12 +15,12 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 from tests.support.temporal_server import TemporalServer
 from tests.temporal.processes import WorkerProcess
-from tests.temporal.program import DEFINITION, effect, work
+from tests.temporal.program import DEFINITION, effect, saga, work
 
 from stepwell import EngineUnavailable, ExecutionFailed, Retry, Stepwell, TemporalWorker, step
 from stepwell.flow import call, define, scope, sequence, signal
 
-__all__ = ["effect", "work"]
+__all__ = ["effect", "saga", "work"]
 
 HELD = define("held", call("effect", {"name": "x"}, name="x"), signal("go", name="go"), output="{{ steps.go.output }}")
 
@@ -102,15 +104,18 @@ def test_restarted_server_goes_on_with_what_it_had(url: str, tmp_path: Path) -> 
         Stepwell(url, worker=False) as well,
         TemporalWorker(url, address=server.address, grace_seconds=1),
     ):
-        run = well.start(HELD, engine="temporal")
-        until(lambda: "x" in well.load(run.execution_id).steps)
+        run, cancelled = (well.start(HELD, engine="temporal") for _ in range(2))
+        until(lambda: all("x" in well.load(each.execution_id).steps for each in (run, cancelled)))
         server.kill()
         run.signal("go", "on")
         later = well.start(HELD, engine="temporal")
         later.signal("go", "later")
+        cancelled.cancel()
         server.launch()
         assert run.result(timeout=60) == "on"
         assert later.result(timeout=60) == "later"
+        until(lambda: str(cancelled.status()) == "CANCELLED", 60)
+        assert all(well.verify(each.execution_id).ok for each in (run, later, cancelled))
 
 
 def test_items_wait_without_an_attempt_while_the_server_is_away(url: str, tmp_path: Path) -> None:
@@ -291,3 +296,45 @@ def test_fork_of_a_run_on_temporal_goes_on_there(well: Stepwell, worker: Tempora
     well.run("fork").signal("go", "forked")
     run.signal("go", "first")
     assert (run.result(timeout=20), well.run("fork").result(timeout=20)) == ("first", "forked")
+
+
+def test_run_says_which_workflow_no_worker_on_temporal_has(url: str, temporal_server: TemporalServer, tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text("from stepwell import workflow\n\n@workflow\nasync def other() -> None: ...\n")
+    command = [sys.executable, "-m", "stepwell", "--url", url, "worker", "other.py", "--engine", "temporal"]
+    with Stepwell(url, worker=False) as well:
+        run, item = well.start(work, 1, engine="temporal"), well.enqueue(work, 1, engine="temporal")
+        waits = run.progress().waiting_on
+        assert waits is not None
+        assert (waits.kind, "run one with stepwell worker --engine temporal" in waits.message) == ("worker_missing", True)
+        with subprocess.Popen([*command, "--address", temporal_server.address], cwd=tmp_path) as process:
+            try:
+                told = until(lambda: (found := run.progress().waiting_on) and "version 1 of workflow 'work'" in found.message)
+                assert told
+                with pytest.raises(TimeoutError, match="no worker that was asked has version 1 of workflow 'work'"):
+                    run.result(timeout=0.1)
+                until(lambda: "with --engine temporal knows workflow 'work'" in item.why().message)
+            finally:
+                process.terminate()
+        with TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
+            assert (run.result(timeout=40), item.result(timeout=40)) == ("b", "b")
+
+
+def test_cancel_with_temporals_tools_ends_a_function(
+    well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer
+) -> None:
+    run = well.start(saga, engine="temporal")
+    until(lambda: "effect" in well.load(run.execution_id).steps)
+    handle = f"execution-{run.execution_id}"
+    asked(temporal_server, lambda client: client.get_workflow_handle(handle).cancel())
+    until(lambda: str(run.status()) == "CANCELLED")
+    assert "undo:effect" in well.load(run.execution_id).steps
+    assert until(lambda: _closed(temporal_server, handle)) is WorkflowExecutionStatus.CANCELED
+
+
+def test_schedule_fires_on_temporal(well: Stepwell, worker: TemporalWorker) -> None:
+    definition = define("ticking", call("effect", {"name": "tick"}, name="t"), output="{{ steps.t.output }}")
+    well.choose_engine("temporal", workflow="ticking")
+    well.schedules.put("often", definition, every=0.2)
+    [*_, last] = until(lambda: len(found := well.queue.list(status="COMPLETED")) >= 2 and found)
+    well.schedules.delete("often")
+    assert well.load(last.execution_id).identity.engine == "temporal"

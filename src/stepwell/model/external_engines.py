@@ -51,6 +51,8 @@ class EngineRecord(msgspec.Struct, frozen=True):
     task_queue: str
     is_started: bool = False
     """Whether the engine has surely begun with it."""
+    obstacle: str = ""
+    """Why the last worker that was asked could not run it, and what to do."""
 
 
 def check_engine(engine: object) -> str | None:

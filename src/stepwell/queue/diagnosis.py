@@ -16,6 +16,7 @@ import msgspec
 from stepwell.clock import from_ms
 from stepwell.contract.store import Store
 from stepwell.flow.function import registered_names
+from stepwell.model.external_engines import TEMPORAL
 from stepwell.model.queue_fairness import later_rate_ms, rate_allowance
 from stepwell.model.queue_item import (
     ACTIVE,
@@ -28,6 +29,7 @@ from stepwell.model.queue_item import (
     Workspace,
     limits_by_workspace,
     tier_at,
+    workflow_and_engine,
 )
 from stepwell.queue.dispatcher import POLL_SECONDS, Dispatcher
 from stepwell.queue.worker_presence import WorkerPresence
@@ -179,7 +181,9 @@ def _unknown(item: Item, around: ItemContext) -> Reasons:
     where = "" if len(serving) == len(around.workers) else f" and serves queue {item.queue!r}"
     knowing = [each for each in serving if item.workflow_id in each.workflows]
     if not knowing:
-        return [("unknown_workflow", f"no worker that is running{where} knows workflow {item.workflow_id!r}")]
+        name, engine = workflow_and_engine(item.workflow_id, TEMPORAL)
+        where = where if engine is None else f" with --engine {engine}{where}"
+        return [("unknown_workflow", f"no worker that is running{where} knows workflow {name!r}")]
     newest = max(each.versions.get(item.workflow_id, item.version) for each in knowing)
     if newest >= item.version:
         return []

@@ -21,6 +21,7 @@ from stepwell.flow.function import Workflow, registered, registered_names, regis
 from stepwell.kernel.plan import Plan
 from stepwell.model.commit import Head
 from stepwell.model.execution_state import ExecutionState
+from stepwell.model.external_engines import TEMPORAL
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.receipt import Receipt
 from stepwell.model.receipt_chain import Verification
@@ -185,10 +186,23 @@ class RunOperations:
     def obstacle(self) -> Operation[str | None]:
         """Return why this process cannot run the execution, and what to do; None if it can."""
         head = yield from self._executions.head(self.execution_id)
+        if head.holder == TEMPORAL and (found := (yield from self._engine_obstacle(head))) is not None:
+            return found
         stored = () if self._definitions is None else (yield from self._definitions.names())
         if head.workflow_id not in stored:
-            return obstacle_of(head)
+            return None if head.holder == TEMPORAL else obstacle_of(head)
         return missing_steps((yield from self._executions.load(self.execution_id)))
+
+    def _engine_obstacle(self, head: Head) -> Operation[str | None]:
+        """Return why an execution that Temporal has does not move there, as far as its record says."""
+        if head.status in FINAL:
+            return None
+        record = yield from self._executions.engine_record(TEMPORAL, self.execution_id)
+        if record is None:
+            return None
+        if not record.is_started:
+            return "no worker has started it on Temporal yet; run one with stepwell worker --engine temporal"
+        return record.obstacle or None
 
     def retry(self) -> Operation[None]:
         """Continue a failed execution at the call that failed. One that came from a queue item waits for a slot."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stepwell.model.commit import Head
+from stepwell.model.external_engines import TEMPORAL
 from stepwell.model.status import FINAL, Status
 from stepwell.model.value import Value
 
@@ -56,6 +57,8 @@ def waiting_on(head: Head, progress: Progress, obstacle: str | None, now_ms: int
     if head.status == Status.PENDING and head.wake_ms is None:
         text = f"it waits for a free slot of workspace {head.workspace_id!r}; well.queue.why(item_id) says what holds it up"
         return WaitingOn("capacity", text, head.workspace_id)
+    if obstacle is not None and head.holder == TEMPORAL and not progress.waiting:
+        return WaitingOn("worker_missing", obstacle, head.workflow_id)
     is_held = head.holder is not None and (head.lease_until_ms or 0) > now_ms
     if not is_held and head.wake_ms is not None and head.wake_ms <= now_ms:
         text = obstacle or f"no worker has taken it yet; start one that has workflow {head.workflow_id!r}"

@@ -23,6 +23,7 @@ from stepwell.fault_points import fault
 from stepwell.model.commit import Commit, CommitKind, Creation, Deletion, Head, Loaded, LockGuard, Rest, Seen
 from stepwell.model.draft import Draft, Opening, Planned
 from stepwell.model.execution_state import ONLY, ExecutionState, State
+from stepwell.model.external_engines import EngineRecord, record_of, records_path
 from stepwell.model.ids import NewId, check_id, check_key, check_trace_id, new_commit_id
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, MigrateState
@@ -472,6 +473,11 @@ class Executions(History):
             else:
                 return True
         return False
+
+    def engine_record(self, engine: str, execution_id: str) -> Operation[EngineRecord | None]:
+        """Return the record of an execution that another engine is to run, or runs; None if it has none."""
+        rows = yield from read(lambda: self._store.entries(records_path(engine), [execution_id]))
+        return record_of(rows[execution_id]) if execution_id in rows else None
 
     def delete(self, execution_id: str) -> Operation[None]:
         """Delete an execution with its history. Its id is never reused."""

@@ -416,7 +416,17 @@ class Activities:
         if taken is None:
             return FunctionAnswer(is_over=True, told=await self._end_of(asked.execution_id))
         live, fence = taken
-        workflow = await host.services.workflows.of_state(live.state)
+        try:
+            workflow = await host.services.workflows.of_state(live.state)
+        except NotFound as error:
+            # Another worker may have it: the activity is made again, here or there, and the run says meanwhile what it waits for.
+            who = live.state.identity
+            text = f"no worker that was asked has version {who.version} of workflow {who.workflow_id!r}; start one that has"
+            await self._note_obstacle(live.execution_id, text)
+            log.warning("execution %r waits: %s", live.execution_id, text)
+            raise _again(error) from None
+        if activity.info().attempt > 1:
+            await self._note_obstacle(live.execution_id, "")
         writer = _HeldWriter(host.executions, host.driver, live, fence, host.new_id)
         session = FunctionSession(host.services, workflow, writer, Lease(live.execution_id, TEMPORAL, fence, 0), is_new=False)
         looking = asyncio.ensure_future(self._look(live.execution_id, session))
@@ -439,6 +449,17 @@ class Activities:
             with suppress(StepwellError):  # the sweep removes it
                 await host.driver.run(write(record))
         return FunctionAnswer(is_over=bool(told), wake_ms=wake_ms, told=told)
+
+    async def _note_obstacle(self, execution_id: str, text: str) -> None:
+        """Record why an execution does not move, for those who ask."""
+        host = self._host
+        found = await host.driver.run(reading(lambda: host.store.entries(records_path(TEMPORAL), [execution_id])))
+        row = found.get(execution_id)
+        if row is not None and (record := record_of(row)).obstacle != text:
+            changed = msgspec.structs.replace(record, obstacle=text)
+            with suppress(Conflict):  # it is somebody else's by now
+                op = recorded(TEMPORAL, execution_id, changed, expected=row.revision).op
+                await host.driver.run(write_or_raise(StateBatch((op,))))
 
     async def _look(self, execution_id: str, session: FunctionSession) -> None:
         """Give a running function the messages that come."""
@@ -527,4 +548,4 @@ def _answer_of(state: State) -> StateAnswer:
 
 def _again(error: Exception) -> ApplicationError:
     """Return the error by which Temporal makes the activity again."""
-    return ApplicationError(str(error), type=type(error).__name__)
+    return ApplicationError(str(error), type=type(error).__name__, category=ApplicationErrorCategory.BENIGN)
