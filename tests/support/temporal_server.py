@@ -142,6 +142,6 @@ def _free_ports(count: int) -> list[int]:
 
 @pytest.fixture(scope="session")
 def temporal_server() -> Iterator[TemporalServer]:
-    """One server in memory for all tests of this process, with a namespace for each example."""
-    with TemporalServer(namespaces=tuple(f"example-{number}" for number in range(EXAMPLES))) as server:
+    """One server in memory for all tests of this process, with namespaces for stores that have one of their own."""
+    with TemporalServer(namespaces=("differences", "patterns", *(f"example-{number}" for number in range(EXAMPLES)))) as server:
         yield server

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["PROGRAM", "WorkerProcess"]
+__all__ = ["PROGRAM", "WorkerProcess", "check_replayed", "histories_replayed"]
 
 PROGRAM = Path(__file__).with_name("program.py")
 
@@ -43,3 +44,26 @@ class WorkerProcess:
         self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
+
+
+def histories_replayed(url: str, address: str, seed: int, namespace: str = "default") -> str:
+    """Replay every history of a namespace in a process with a hash seed; return what it says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "stepwell.testing.temporal_replay", url, "--address", address, "--namespace", namespace],
+        env={**os.environ, "PYTHONHASHSEED": str(seed)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.stdout.strip() + done.stderr
+
+
+def check_replayed(url: str, address: str, namespace: str, least: int) -> None:
+    """Check that every history of a namespace is replayed; there are so many at least."""
+    deadline = time.monotonic() + 20
+    while (count := int((found := histories_replayed(url, address, 77, namespace)).split()[0])) < least:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)  # lists of workflows are behind what has happened
+    assert found.endswith(" histories, 0 failed"), found
+    assert count >= least

@@ -126,10 +126,10 @@ def test_items_wait_without_an_attempt_while_the_server_is_away(url: str, tmp_pa
     ):
         server.kill()
         items = [well.enqueue(HELD, engine="temporal") for _ in range(3)]
-        began = time.monotonic()
         until(lambda: any(each.claimed_at is not None for each in well.queue.list()))
+        began = time.monotonic()
         until(lambda: all(str(each.status) == "QUEUED" for each in well.queue.list()), 10)
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 4  # two seconds on a quiet machine
         server.launch()
         for item in items:
             run = well.run(until(lambda item=item: item.execution_id))

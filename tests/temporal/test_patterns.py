@@ -22,6 +22,7 @@ from tests.acceptance import (
 from tests.acceptance.manual_tasks import Act, Acting
 from tests.acceptance.test_patterns_state import enter, leave
 from tests.support.temporal_server import TemporalServer
+from tests.temporal.processes import check_replayed
 from tests.temporal.test_faults import until
 
 from stepwell import Run, Stepwell, TemporalWorker
@@ -42,9 +43,9 @@ MODULES: list[ModuleType] = [
 class Quiet:
     """Knows when a workflow on the server has dealt with all that was sent, and waits for something new."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, namespace: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._client = self._loop.run_until_complete(Client.connect(address))
+        self._client = self._loop.run_until_complete(Client.connect(address, namespace=namespace))
 
     def close(self) -> None:
         self._loop.close()
@@ -113,9 +114,10 @@ class ActOnTemporal(Act):
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory, temporal_server: TemporalServer) -> Iterator[ActOnTemporal]:
     url = f"sqlite:///{tmp_path_factory.mktemp('patterns')}/well.db"
-    with Stepwell(url, worker=False) as well, TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
+    there = {"address": temporal_server.address, "namespace": "patterns"}
+    with Stepwell(url, worker=False) as well, TemporalWorker(url, **there, grace_seconds=1):
         well.choose_engine("temporal", workspace="default")
-        quiet = Quiet(temporal_server.address)
+        quiet = Quiet(**there)
         try:
             yield ActOnTemporal(well, quiet)
         finally:
@@ -124,6 +126,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory, temporal_server: TemporalSer
         assert len(found) >= 40
         assert all(well.load(each.execution_id).identity.engine == "temporal" for each in found)
         assert all(well.verify(each.execution_id).ok for each in found)
+        for each in found:
+            if each.status == "RUNNING":
+                well.run(each.execution_id).cancel()
+    check_replayed(url, temporal_server.address, "patterns", len(found))
 
 
 @pytest.fixture

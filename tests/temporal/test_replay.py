@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.temporal_server import TemporalServer
-from tests.temporal.processes import WorkerProcess
+from tests.temporal.processes import WorkerProcess, histories_replayed
 from tests.temporal.program import DEFINITION, effect
 from tests.temporal.test_differences import CHILD, DEFINITIONS, add, async_function, bad, costly, double, flaky, large, note
 
@@ -25,18 +22,6 @@ def server() -> Iterator[TemporalServer]:
     """A server of its own, that has the histories of this test and no others."""
     with TemporalServer() as server:
         yield server
-
-
-def histories_replayed(url: str, server: TemporalServer, seed: int) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "stepwell.testing.temporal_replay", url, "--address", server.address],
-        env={**os.environ, "PYTHONHASHSEED": str(seed)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return done.stdout.strip() + done.stderr
 
 
 def test_every_history_is_replayed_under_several_hash_seeds(url: str, tmp_path: Path, server: TemporalServer) -> None:
@@ -66,7 +51,7 @@ def test_every_history_is_replayed_under_several_hash_seeds(url: str, tmp_path: 
     count = len(runs) + len(items) + children + 2
     expected = f"{count} histories, 0 failed"
     deadline = time.monotonic() + 20
-    while (found := histories_replayed(url, server, 1)) != expected and time.monotonic() < deadline:
+    while (found := histories_replayed(url, server.address, 1)) != expected and time.monotonic() < deadline:
         time.sleep(0.2)  # lists of workflows are behind what has happened
     assert found == expected
-    assert [histories_replayed(url, server, seed) for seed in (2, 77)] == [expected] * 2
+    assert [histories_replayed(url, server.address, seed) for seed in (2, 77)] == [expected] * 2

@@ -33,7 +33,7 @@ __all__ = ["TemporalAddress", "TemporalConnection"]
 
 T = TypeVar("T")
 
-_ANSWER_SECONDS = 2.0
+_ANSWER_SECONDS = 1.75
 """How long a call waits. The SDK itself tries for nine seconds, in which a dispatcher would hold items that it cannot start."""
 
 _TASK_SECONDS = 10.0
