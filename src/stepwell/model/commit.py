@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import Any
 
 import msgspec
 
@@ -357,6 +358,8 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
 
     header: bytes
     body: bytes
+    opened: Any = None
+    """As in ``StoredCommit``."""
 
 
 Outcome = Written | Seen | StepwellError
@@ -394,6 +397,8 @@ class StoredCommit(msgspec.Struct, frozen=True, gc=False):
     revision: int
     header: bytes
     body: bytes
+    opened: Any = None
+    """Of a sealed body: the mutations as bytes, or the error that says why they cannot be read. None for any other."""
 
 
 class Loaded(msgspec.Struct, frozen=True, gc=False):

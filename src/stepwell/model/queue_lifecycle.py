@@ -110,15 +110,7 @@ def _error_of(draft: Draft) -> str | None:
 
 
 _PENDING = quoted(Status.PENDING)
-_RESULT = recode(
-    {
-        "error": {
-            "kind": ExecutionCancelled.__name__,
-            "message": "it was cancelled while it waited for its turn",
-            "code": ExecutionCancelled.code,
-        }
-    }
-)
+_IN_WAIT = "it was cancelled while it waited for its turn"
 
 
 def waits_for_turn(state: State) -> bool:
@@ -126,11 +118,12 @@ def waits_for_turn(state: State) -> bool:
     return state.sections["status"].get(ONLY) == _PENDING and state.identity.item_id is not None
 
 
-def cancelled_in_wait(state: State) -> list[Planned]:
-    """Return the mutations that end an execution which waits for its turn as CANCELLED; none of its code runs."""
+def cancelled_in_wait(state: State, message: str = _IN_WAIT) -> list[Planned]:
+    """Return the mutations that end an execution as CANCELLED; none of its code runs."""
     batch: list[Planned] = [RemoveToken(token_id) for token_id in state.sections["tokens"]]
     batch += [ExitScope(scope_id) for scope_id in reversed(state.sections["scopes"]) if scope_id != "root"]
-    return [*batch, SetResult(msgspec.Raw(_RESULT)), SetStatus(Status.CANCELLED)]
+    error = {"kind": ExecutionCancelled.__name__, "message": message, "code": ExecutionCancelled.code}
+    return [*batch, SetResult(msgspec.Raw(recode({"error": error}))), SetStatus(Status.CANCELLED)]
 
 
 def slot_item(identity: Metadata, trigger: bytes) -> NewItem:

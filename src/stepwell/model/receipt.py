@@ -6,11 +6,13 @@ import hmac
 from collections.abc import Iterable
 from datetime import datetime
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 
-from stepwell.errors import Corrupted, ReceiptArchived
+from stepwell.errors import Corrupted, EncryptionKeyMissing, ReceiptArchived, StepwellError
 from stepwell.model.execution_state import sha256_hex
+from stepwell.model.sealed_value import is_sealed
 from stepwell.model.value import Value, decode
 
 __all__ = ["RECEIPT_SCHEMA", "Receipt", "ReceiptHeader", "decode_header", "encode_header", "read_receipts", "sign_head"]
@@ -55,6 +57,8 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Digest of this receipt."""
     body: bytes
     """The mutations, as they are stored."""
+    opened: Any = None
+    """Of a sealed body: the mutations as bytes, or the error that says why they cannot be read."""
 
     def __repr__(self) -> str:
         # Without the body: it may be as large as a commit, and user data does not belong in logs.
@@ -62,11 +66,20 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def mutations(self) -> tuple[dict[str, Value], ...]:
-        """Return the changes of the commit as plain data."""
-        return tuple(decode(self.body))
+        """Return the changes of the commit as plain data. Raise ``ValueErased`` if their key was destroyed."""
+        return tuple(decode(self.readable))
+
+    @property
+    def readable(self) -> bytes:
+        """Return the mutations as bytes, opened if they are sealed. Raise ``ValueErased`` if their key was destroyed."""
+        if self.opened is None and not is_sealed(self.body):
+            return self.body
+        if self.opened is None or isinstance(self.opened, StepwellError):
+            raise self.opened or EncryptionKeyMissing(f"the mutations of revision {self.revision} are sealed, and no key is here")
+        return self.opened
 
     @classmethod
-    def read(cls, header: bytes, body: bytes) -> Receipt:
+    def read(cls, header: bytes, body: bytes, opened: Any = None) -> Receipt:
         """Return the receipt of a stored commit. Raise ``Corrupted`` if its bytes cannot be read or do not belong together."""
         try:
             decoded, digest, mutations = decode_header(header), sha256_hex(header), sha256_hex(body)
@@ -74,10 +87,10 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             raise Corrupted("a stored receipt cannot be read; verify its execution to find the first broken one") from None
         if mutations != decoded.mutations:
             raise Corrupted(f"the mutations of revision {decoded.revision} of {decoded.execution_id!r} do not match their digest")
-        return cls.of(decoded, digest, body)
+        return cls.of(decoded, digest, body, opened)
 
     @classmethod
-    def found(cls, execution_id: str, commit_id: str, header: bytes, body: bytes) -> Receipt:
+    def found(cls, execution_id: str, commit_id: str, header: bytes, body: bytes, opened: Any = None) -> Receipt:
         """Return the receipt of a commit that was found by its id. Raise ``ReceiptArchived`` if only the id is left."""
         if not header and not body:
             raise ReceiptArchived(
@@ -85,10 +98,10 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
                 commit_id=commit_id,
                 execution_id=execution_id,
             )
-        return cls.read(header, body)
+        return cls.read(header, body, opened)
 
     @classmethod
-    def of(cls, header: ReceiptHeader, digest: str, body: bytes) -> Receipt:
+    def of(cls, header: ReceiptHeader, digest: str, body: bytes, opened: Any = None) -> Receipt:
         """Return the receipt of a header that was just built."""
         return cls(
             execution_id=header.execution_id,
@@ -101,12 +114,13 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             previous=header.previous,
             digest=digest,
             body=body,
+            opened=opened,
         )
 
 
-def read_receipts(execution_id: str, rows: Iterable[tuple[bytes, bytes]]) -> list[Receipt]:
+def read_receipts(execution_id: str, rows: Iterable[tuple[bytes, bytes, Any]]) -> list[Receipt]:
     """Return the receipts of stored commits in order; raise ``Corrupted`` if one is another execution's or breaks the chain."""
-    receipts = [Receipt.read(header, body) for header, body in rows]
+    receipts = [Receipt.read(header, body, opened) for header, body, opened in rows]
     for last, receipt in zip([None, *receipts], receipts, strict=False):
         follows = last is None or last.revision + 1 < receipt.revision or receipt.previous == last.digest
         if not follows or receipt.execution_id != execution_id:

@@ -5,13 +5,13 @@ A proof is one execution's receipts as a file that can be checked without the st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
 import msgspec
 
 from stepwell.clock import to_ms
-from stepwell.errors import Corrupted, InvalidInput, InvalidSnapshot, ValidationFailed
+from stepwell.errors import Corrupted, InvalidInput, InvalidSnapshot, StepwellError, ValidationFailed
 from stepwell.model.commit import Commit, Creation, Head, Loaded, LockGuard, Rest, StoredCommit
 from stepwell.model.draft import Draft
 from stepwell.model.execution_state import ONLY, State, sha256_hex
@@ -20,7 +20,8 @@ from stepwell.model.mutation import Mutation, decode_mutations, encode_mutations
 from stepwell.model.queue_item import ItemMark
 from stepwell.model.receipt import RECEIPT_SCHEMA, Receipt, ReceiptHeader, decode_header, encode_header, sign_head
 from stepwell.model.record import decode_status
-from stepwell.model.snapshot import StoredSnapshot, store_snapshot, stored_state
+from stepwell.model.sealed_value import is_sealed
+from stepwell.model.snapshot import StoredSnapshot, store_snapshot, stored_state, unreadable
 from stepwell.model.validation import plan
 
 __all__ = [
@@ -59,6 +60,9 @@ class Verification(msgspec.Struct, frozen=True):
     """The number of verified receipts."""
     head: str = ""
     """Digest of the newest receipt."""
+    unreadable: int = 0
+    """The number of verified receipts whose content could not be read, since its key was erased or is not here. Their links and the
+    digests of what is stored were checked, and not the states between."""
 
 
 def snapshot_due(state: State) -> bool:
@@ -81,11 +85,18 @@ def build_commit(
     creation: Creation | None = None,
     mark: ItemMark | None = None,
     is_named: bool = True,
+    seal: Callable[[bytes, int], bytes] | None = None,
 ) -> tuple[Commit, ReceiptHeader]:
-    """Return the commit of a validated draft, and the header of the receipt that it will have once it is stored."""
+    """Return the commit of a validated draft, and the header of the receipt that it will have once it is stored.
+
+    - ``seal``: encrypts or compresses the body of a revision. The digests cover what it returns, so that they can be checked
+      without the key.
+    """
     state = draft.base
-    body = encode_mutations(draft.mutations)
     revision = state.revision + 1
+    body = encode_mutations(draft.mutations)
+    if seal is not None:
+        body = seal(body, revision)
     header = ReceiptHeader(
         RECEIPT_SCHEMA,
         execution_id,
@@ -171,7 +182,7 @@ def check_vouched(state: State, beside: Loaded) -> None:
         if at > head.base_revision and (row is None or row.revision != at):
             raise _Broken(f"the receipt at revision {at} is missing")
         if row is not None:
-            receipt = Receipt.read(row.header, row.body)
+            receipt = Receipt.read(row.header, row.body, row.opened)
             named = (receipt.digest, receipt.after) if row.revision == at else (receipt.previous, receipt.before)
             if named != (state.receipt, state.digest):
                 raise _Broken(f"the snapshot that revision {at} is built on is not of the state that the receipts name")
@@ -238,8 +249,13 @@ def _replan(state: State, mutations: Sequence[Mutation], after: str) -> None:
 
 
 def _mutations(row: StoredCommit) -> list[Mutation]:
+    body = row.body
+    if row.opened is not None or is_sealed(body):
+        if row.opened is None or isinstance(row.opened, StepwellError):
+            raise row.opened or unreadable(f"revision {row.revision}")
+        body = row.opened
     try:
-        return decode_mutations(row.body)
+        return decode_mutations(body)
     except (ValueError, RecursionError):
         raise _Broken(f"the mutations of revision {row.revision} cannot be read") from None
 
@@ -287,32 +303,70 @@ def verify(
     for receipt in anchors:
         kept.setdefault(receipt.revision, []).append(receipt)
     # Only their digests: together the snapshots may be twice as large as all commits.
-    seals = {stored.revision: _seal(stored) for stored in snapshots}
+    seals = {stored.revision: _seal(stored) for stored in snapshots if not stored.is_dark}
     problems: list[str] = []
+    unread, is_dark, is_first = 0, base is not None and base.is_dark, True
     try:
-        if base is not None:
+        if base is not None and is_dark:
+            _check_stored(base)
+            state.revision, state.receipt = base.revision, head.digest
+        elif base is not None:
             state = stored_state(base)
             _check_sum(state, base.revision)
             _compare_with_kept(state, kept)
         for row in commits:
-            replay(state, head, row)
+            if is_dark and is_first:  # only the next receipt says what the snapshot is of
+                state.receipt, state.digest = _named_before(row)
+            is_dark, is_first = is_dark or _is_dark(row), False
+            if is_dark:
+                _follow_dark(state, head, row)
+                unread += 1
+            else:
+                replay(state, head, row)
             walked += 1
             _compare_with_kept(state, kept)
-            if state.revision in seals and seals[state.revision] != _seal(store_snapshot(state)):
+            if not is_dark and state.revision in seals and seals[state.revision] != _seal(store_snapshot(state)):
                 raise _Broken(f"the snapshot at revision {state.revision} is not of the state there; loading would show another")
-        problems += _end_problems(state, head, key)
-        if has_row and not problems:
+        problems += _end_problems(state, head, None if is_dark and is_first else key)
+        if has_row and not problems and not is_dark:
             problems += _row_problems(state, head)
     except (_Broken, InvalidSnapshot) as error:
         problems.append(str(error.args[0]))
     gone = sorted(revision for revision in kept if revision > state.revision)
     problems += [f"the receipt you kept for revision {revision} is gone; history was cut" for revision in gone]
-    return Verification(not problems, tuple(problems), walked, state.receipt)
+    return Verification(not problems, tuple(problems), walked, state.receipt, unread)
+
+
+def _is_dark(row: StoredCommit) -> bool:
+    """Return whether the content of a commit cannot be read here."""
+    return isinstance(row.opened, StepwellError) or (row.opened is None and isinstance(row.body, bytes) and is_sealed(row.body))
+
+
+def _follow_dark(state: State, head: Head, row: StoredCommit) -> None:
+    """Check a commit whose content cannot be read: its links, and the digest of its body."""
+    header = _follow(state.revision, state.receipt, head, row)
+    if header.before != state.digest:
+        raise _Broken(f"the state before revision {header.revision} does not have the digest in its receipt")
+    state.revision, state.receipt, state.digest = header.revision, sha256_hex(row.header), header.after
+
+
+def _named_before(row: StoredCommit) -> tuple[str, str]:
+    """Return the receipt and the state that a commit says it follows."""
+    try:
+        header = decode_header(row.header)
+    except (TypeError, ValueError, RecursionError):
+        raise _Broken(f"the receipt at revision {row.revision} cannot be read") from None
+    return header.previous, header.before
+
+
+def _check_stored(stored: StoredSnapshot) -> None:
+    if sha256_hex(stored.data + stored.accumulator) != stored.digest:
+        raise _Broken("the stored snapshot does not match its digest")
 
 
 def _seal(stored: StoredSnapshot) -> str:
-    """Return a digest over a whole stored snapshot, even a damaged one."""
-    return sha256_hex(msgspec.msgpack.encode(stored))
+    """Return a digest over the content of a whole stored snapshot, even a damaged one."""
+    return sha256_hex(msgspec.msgpack.encode(stored.as_opened()))
 
 
 def _compare_with_kept(state: State, kept: dict[int, list[Receipt]]) -> None:
@@ -390,7 +444,8 @@ def write_proof(head: Head, base: StoredSnapshot | None, rows: Iterable[StoredCo
         revision, digest = last.revision, sha256_hex(last.header)
         after = decode_header(last.header).after
         signature = None if key is None else sign_head(key, head.execution_id, revision, digest, after)
-    label = _Label(_FORMAT, PROOF_SCHEMA, head.execution_id, head.workspace_id, revision, digest, signature, base)
+    start = None if base is None else base.as_stored()
+    label = _Label(_FORMAT, PROOF_SCHEMA, head.execution_id, head.workspace_id, revision, digest, signature, start)
     return b"\n".join([_encode(label), *lines, b""])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -21,6 +21,7 @@ __all__ = [
     "CancelScope",
     "EventTrigger",
     "FunctionTrigger",
+    "ItemInput",
     "LoopContext",
     "ManualTrigger",
     "Metadata",
@@ -83,6 +84,14 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """The engine that runs it, by name; None for the workers of Stepwell."""
     state_version: int = FIRST_VERSION
     """The version of its context and variables, for state migrations."""
+    subject: str | None = None
+    """The person or thing whose data it holds. It is stored only encrypted."""
+    data_key: str | None = None
+    """The id of the data key of its subject, under which everything of it is encrypted."""
+    secrets: tuple[str, ...] | None = None
+    """Names of keys and fields whose values are shown nowhere."""
+    salt: str | None = None
+    """Random, in an encrypted store: without it the digests of states would let short values be guessed."""
 
     def __post_init__(self) -> None:
         for what in ("execution_id", "workspace_id", "workflow_id"):
@@ -331,28 +340,45 @@ def value_of_trigger(trigger: Trigger) -> Value:
             return None
 
 
-class _GovernedInput(msgspec.Struct, frozen=True):
-    """The input of a queue item whose request has a governance of its own."""
+class _GovernedInput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The input of a queue item whose request has a governance or a subject of its own."""
 
-    governance: dict[str, Any]
+    governance: dict[str, Any] | None
     trigger: msgspec.Raw
+    subject: str | None = None
+    data_key: str | None = None
+
+
+class ItemInput(NamedTuple):
+    """The parts of a queue item's input."""
+
+    trigger: bytes
+    governance: dict[str, Any] | None = None
+    subject: str | None = None
+    data_key: str | None = None
+    """The id of the subject's data key."""
 
 
 _GOVERNED = b'{"governance":'
+_encode_governed = msgspec.json.Encoder().encode
 _decode_governed = msgspec.json.Decoder(_GovernedInput).decode
 
 
-def governed_input(trigger: bytes, governance: dict[str, Any] | None) -> bytes:
-    """Return what an item stores as its input: the trigger, and the governance that its request asks for."""
-    return trigger if governance is None else _encode(_GovernedInput(governance, msgspec.Raw(trigger)))
+def governed_input(
+    trigger: bytes, governance: dict[str, Any] | None, subject: str | None = None, data_key: str | None = None
+) -> bytes:
+    """Return what an item stores as its input: the trigger, and the governance and the subject that its request names."""
+    if governance is None and data_key is None:
+        return trigger
+    return _encode_governed(_GovernedInput(governance, msgspec.Raw(trigger), subject, data_key))
 
 
-def split_input(data: bytes) -> tuple[bytes, dict[str, Any] | None]:
-    """Return the trigger and the governance that ``governed_input`` was given. No trigger has a field of that name."""
+def split_input(data: bytes) -> ItemInput:
+    """Return what ``governed_input`` was given. No trigger has a field of the name ``governance``."""
     if not data.startswith(_GOVERNED):
-        return data, None
+        return ItemInput(data)
     found = _decode_governed(data)
-    return bytes(found.trigger), found.governance
+    return ItemInput(bytes(found.trigger), found.governance, found.subject, found.data_key)
 
 
 def plain_input(data: bytes) -> Value:

@@ -61,4 +61,5 @@ def _timeless(creation: Create) -> tuple[bytes, bytes]:
     """Return a creation without the moment and the trace id, which are others in each try."""
     identity = msgspec.to_builtins(decode_metadata(bytes(creation.metadata)))
     del identity["started_at"], identity["trace_id"]
+    identity.pop("salt", None)
     return encode_record(identity), bytes(creation.context)

@@ -35,6 +35,12 @@ _INTERNAL: dict[str, tuple[str, ...]] = {
     "engine": ("the name of an engine",),
     "engine_choice": (),
     "engine_payload": ("an execution id",),
+    "sealing": (),
+    "data_key": ("a workspace id", "a bucket"),
+    "subject": ("a workspace id", "a bucket"),
+    "subject_index": ("a workspace id", "the id of a data key", "a bucket"),
+    "subject_scope": ("a workspace id", "a bucket"),
+    "erasure": ("a workspace id",),
     "conversation_record": ("a conversation id",),
     "conversation_index": ("a user",),
 }

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 
-from stepwell.errors import InvalidInput, InvalidSnapshot
+from stepwell.errors import EncryptionKeyMissing, InvalidInput, InvalidSnapshot, StepwellError
 from stepwell.model.execution_state import ONLY, SECTIONS, ExecutionState, State, sha256_hex
 from stepwell.model.ids import MOST_REVISIONS
 from stepwell.model.record import decode_metadata
+from stepwell.model.sealed_value import is_sealed
 
 __all__ = [
     "SNAPSHOT_SCHEMA",
     "Snapshot",
     "StoredSnapshot",
     "read_snapshot",
+    "seal_snapshot",
     "store_snapshot",
     "stored_state",
+    "unreadable",
     "write_snapshot",
 ]
 
@@ -45,7 +50,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     entries: dict[str, dict[str, msgspec.Raw]]
 
 
-class StoredSnapshot(msgspec.Struct, frozen=True, gc=False):
+class StoredSnapshot(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A snapshot as a store keeps it: with its accumulator, so that loading need not hash every entry again."""
 
     revision: int
@@ -53,6 +58,26 @@ class StoredSnapshot(msgspec.Struct, frozen=True, gc=False):
     accumulator: bytes
     digest: str
     """SHA-256 over both, to find damage at rest."""
+    opened: Any = None
+    """Of sealed data: accumulator and data as bytes, or the error that says why they cannot be read. Never stored."""
+
+    @property
+    def is_dark(self) -> bool:
+        """Whether the content cannot be read here: its key is missing, or was erased."""
+        return isinstance(self.opened, StepwellError) or (
+            self.opened is None and isinstance(self.data, bytes) and is_sealed(self.data)
+        )
+
+    def as_opened(self) -> StoredSnapshot:
+        """Return the snapshot as it would be stored without a seal; unchanged if it cannot be read."""
+        if not isinstance(self.opened, bytes):
+            return self
+        accumulator, data = self.opened[:_ACCUMULATOR_BYTES], self.opened[_ACCUMULATOR_BYTES:]
+        return StoredSnapshot(self.revision, data, accumulator, sha256(data + accumulator).hexdigest())
+
+    def as_stored(self) -> StoredSnapshot:
+        """Return the snapshot as it is stored, sealed if it was."""
+        return self if self.opened is None else msgspec.structs.replace(self, opened=None)
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -105,7 +130,26 @@ def stored_state(stored: StoredSnapshot) -> State:
     is_bytes = isinstance(stored.data, bytes) and isinstance(stored.accumulator, bytes)  # a damaged file may return anything
     if not is_bytes or sha256(stored.data + stored.accumulator).hexdigest() != stored.digest:
         raise InvalidSnapshot("the stored snapshot does not match its digest")
-    return _rebuild(_read_content(stored.data), int.from_bytes(stored.accumulator, "little"))
+    if stored.opened is None and not is_sealed(stored.data):
+        return _rebuild(_read_content(stored.data), int.from_bytes(stored.accumulator, "little"))
+    if stored.opened is None or isinstance(stored.opened, StepwellError):
+        raise stored.opened or unreadable("the snapshot")
+    plain = stored.as_opened()
+    return _rebuild(_read_content(plain.data), int.from_bytes(plain.accumulator, "little"))
+
+
+def seal_snapshot(stored: StoredSnapshot, seal: Callable[[bytes], bytes]) -> StoredSnapshot:
+    """Return a snapshot with its content sealed, and its accumulator, from which values could be guessed."""
+    whole = stored.accumulator + stored.data
+    sealed = seal(whole)
+    if sealed is whole:
+        return stored
+    return StoredSnapshot(stored.revision, sealed, b"", sha256(sealed).hexdigest())
+
+
+def unreadable(what: str) -> EncryptionKeyMissing:
+    """Return the error for sealed content that nobody opened."""
+    return EncryptionKeyMissing(f"{what} is sealed, and no key was given here; open the store with its keys")
 
 
 def _read_content(data: object) -> Snapshot:

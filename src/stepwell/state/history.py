@@ -156,7 +156,7 @@ class History:
         after = min(max(after, -1), _NEVER)
         yield from self.head(execution_id)
         rows = yield from read(lambda: list(self._pages(execution_id, after, limit)))
-        return read_receipts(execution_id, ((row.header, row.body) for row in rows))
+        return read_receipts(execution_id, ((row.header, row.body, row.opened) for row in rows))
 
     def receipt(self, execution_id: str, commit_id: str) -> Operation[Receipt | None]:
         """Return the receipt of a commit id, or None if the commit did not land: this resolves a lost reply."""
@@ -164,7 +164,7 @@ class History:
         check_key(commit_id, "commit_id")
         row = yield from read(lambda: self._store.commit_of(execution_id, commit_id))
         if row is not None:
-            return Receipt.found(execution_id, commit_id, row.header, row.body)
+            return Receipt.found(execution_id, commit_id, row.header, row.body, row.opened)
         yield from self.check_not_archived(execution_id, commit_id)
         return None
 
