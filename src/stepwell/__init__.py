@@ -59,10 +59,12 @@ if TYPE_CHECKING:
     from stepwell.flow.retry import Retry
     from stepwell.kernel.soundness.explorer import Exploration, Fault, check, explore
     from stepwell.maintenance.backup import BackupReport, BackupVerification, verify_backup
+    from stepwell.maintenance.erasure import ErasureReceipt, RotationReport, SubjectData
     from stepwell.maintenance.restore import RestoreReport
     from stepwell.maintenance.state_migration import MigrationProblem, MigrationReport
     from stepwell.maintenance.usage import Amount, Usage
     from stepwell.model.access import AccessToken, Identity, IssuedToken, Role, SignalLink
+    from stepwell.model.cipher import KeyRing
     from stepwell.model.execution_state import Change, ExecutionState
     from stepwell.model.limits import Limits
     from stepwell.model.queue_item import ItemStatus, Override, QueueSettings, Tier, Workspace
@@ -133,6 +135,7 @@ __all__ = [
     "EngineChoice",
     "EngineUnavailable",
     "Entry",
+    "ErasureReceipt",
     "ErrorRecord",
     "EventTrigger",
     "ExecutionCancelled",
@@ -157,6 +160,7 @@ __all__ = [
     "IssuedToken",
     "ItemStatus",
     "ItemSummary",
+    "KeyRing",
     "LaneStats",
     "LeaseLost",
     "LimitExceeded",
@@ -185,6 +189,7 @@ __all__ = [
     "RestoreReport",
     "Retry",
     "Role",
+    "RotationReport",
     "Run",
     "ScheduleSummary",
     "ScheduleTrigger",
@@ -205,6 +210,7 @@ __all__ = [
     "StoreNewer",
     "StoreUnavailable",
     "StoreUnsafe",
+    "SubjectData",
     "SystemClock",
     "TemporalWorker",
     "Tier",
@@ -298,8 +304,10 @@ _HOMES = {
     "flow.retry": ("Retry",),
     "kernel.soundness.explorer": ("Exploration", "Fault", "check", "explore"),
     "model.scoped_operations": ("Entry", "StateChange"),
+    "model.cipher": ("KeyRing",),
     "model.limits": ("Limits",),
     "maintenance.backup": ("BackupReport", "BackupVerification", "verify_backup"),
+    "maintenance.erasure": ("ErasureReceipt", "RotationReport", "SubjectData"),
     "maintenance.restore": ("RestoreReport",),
     "maintenance.usage": ("Amount", "Usage"),
     "maintenance.state_migration": ("MigrationProblem", "MigrationReport"),

@@ -49,8 +49,12 @@ BACKUP_POINTS: dict[str, str] = {
     "backup.manifest_written": "the new manifest is written beside the one that counts",
     "backup.finished": "the new manifest counts, files that it does not name are still there",
     "restore.batch_written": "after each batch that a restore has written",
+    "erasure.marked": "the subject is being erased, and nothing is yet",
+    "erasure.batch_written": "after each batch of runs, items and scopes, which the index no longer lists",
+    "erasure.destroyed": "the key is destroyed and the receipt written, caches are not cleared",
+    "rotation.batch_written": "after each batch of data keys that a rotation has wrapped anew",
 }
-"""Points that only backups and restores reach."""
+"""Points that only backups, restores, erasures and rotations reach."""
 
 MIGRATION_POINTS: dict[str, str] = {
     "migration.planned": "the values to migrate are counted, and backed up if that was asked for; none is migrated",

@@ -34,7 +34,7 @@ HEAVY = {
 }
 
 # What an awaited class gives without a wait: it only points at something, or says what is known already.
-KNOWN_ALREADY = {"BufferedScope", "Durability"}
+KNOWN_ALREADY = {"BufferedScope", "Durability", "Value"}
 
 
 def face_modules() -> list[ModuleType]:

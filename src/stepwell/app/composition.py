@@ -5,21 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from stepwell.app.health import Health, check_health
+from stepwell.app.sealing import NO_SEALING, Sealing
 from stepwell.clock import Clock, SystemClock
 from stepwell.config import DEFAULT_URL, choose_url, without_secrets
 from stepwell.contract.store import Store
 from stepwell.errors import StepwellError, StoreUnavailable
-from stepwell.flow.function import Workflow
+from stepwell.flow.function import Workflow, declared_secrets, workflow_secrets
 from stepwell.maintenance.backup import BackupReport, create_backup
+from stepwell.maintenance.erasure import Erasing, RotationReport, rotate_keys
 from stepwell.maintenance.restore import RestoreReport, restore_backup, resume_restored
 from stepwell.maintenance.state_migration import MigrationReport, MigrationRequest, migrate_state
 from stepwell.maintenance.usage import UsageOperations
 from stepwell.model.ids import new_id
 from stepwell.model.limits import Limits
+from stepwell.model.redaction import Redaction
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.pipeline.notifications import Notifications
@@ -53,7 +57,9 @@ from stepwell.state.locks import LockOperations, LockRenewal
 from stepwell.state.remote_locks import RemoteLocks
 from stepwell.state.request_log import RequestLog
 from stepwell.state.scoped_state import StateOperations
+from stepwell.state.subjects import Subjects
 from stepwell.state.webhooks import WebhookOperations
+from stepwell.stores.sealed_store import check_unsealed
 from stepwell.stores.url import store_of
 
 if TYPE_CHECKING:
@@ -83,10 +89,20 @@ class QueueParts:
 class Parts:
     """The collaborators of one well, wired together."""
 
-    def __init__(self, url: str | Store | None, clock: Clock | None, limits: Limits | None, signing_key: bytes | None) -> None:
-        self._signing_key = signing_key
+    def __init__(
+        self,
+        url: str | Store | None,
+        clock: Clock | None,
+        limits: Limits | None,
+        signing_key: bytes | None,
+        sealing: Sealing = NO_SEALING,
+    ) -> None:
+        self._signing_key, self.redaction = signing_key, sealing.redaction
         clock, self.limits = clock or SystemClock(), limits or Limits()
-        self.store, self.address = _store_of(url, clock, self.limits)
+        self.plain_store, self.address = _store_of(url, clock, self.limits)
+        """The store as it is, without opening sealed values: what a backup copies."""
+        self.sealed = sealing.around(self.plain_store)
+        self.store = self.plain_store if self.sealed is None else cast("Store", self.sealed)
         self.clock = StoreClock(self.store, clock)
         self.notifications = Notifications(self.store)
         self._writer, can = StoreWriter(self.store, self.notifications, self.clock), self.store.capabilities()
@@ -94,6 +110,8 @@ class Parts:
         self.state = StateOperations(self.store, self.limits, self.notifications, self.clock)
         self.webhooks = WebhookOperations(self.state, new_id)
         self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key, self.webhooks)
+        self.executions.subjects, self.executions.redaction = Subjects(self.sealed), self.redaction
+        self.state.subjects = self.executions.subjects
         self.copies = Copies(self.executions, self.store, self.clock, new_id, signing_key)
         self.definitions = DefinitionOperations(self.store)
         self.access = AccessOperations(self.state)
@@ -109,10 +127,15 @@ class Parts:
         self.errors = ErrorOperations(self.executions, self.state, lambda execution_id: self.run(execution_id, None))
         self.usage = UsageOperations(self.store, self.executions, self.limits)
         self.queue = QueueParts(self.store, self.executions, self.definitions, self.notifications)
+        self.erasing = Erasing(self.plain_store, self.executions, self.queue.items, signing_key)
 
     def open(self) -> None:
-        """Open the store, and measure how far its clock is from this machine's."""
+        """Open the store, check its keys, and measure how far its clock is from this machine's."""
         self.store.open()
+        if self.sealed is None:
+            check_unsealed(self.store)
+        else:
+            self.sealed.check_settings()
         self.clock.measure()
         try:
             self.webhooks.load_now()
@@ -138,15 +161,26 @@ class Parts:
 
     def backup(self, folder: Path, workspace: str | None) -> Operation[BackupReport]:
         """Back the store up into a folder."""
-        return read(lambda: create_backup(self.store, folder, workspace, new_id))
+        return read(lambda: create_backup(self.plain_store, folder, workspace, new_id))
 
     def restore_backup(self, folder: Path) -> Operation[RestoreReport]:
         """Restore a backup into the store."""
-        return restore_backup(self.store, folder, key=self._signing_key)
+        return restore_backup(self.plain_store, folder, key=self._signing_key, sealed=self.sealed)
 
     def resume_restored(self) -> Operation[int]:
         """Let what was restored go on."""
-        return resume_restored(self.store)
+        return resume_restored(self.plain_store)
+
+    def redaction_with(self, secrets: Iterable[str]) -> Redaction:
+        """Return what hides the secrets of the well, of this process's steps and workflows, and others."""
+        return self.redaction.also(declared_secrets()).also(workflow_secrets()).also(Redaction(secrets).names)
+
+    def rotate_keys(self) -> Operation[RotationReport]:
+        """Wrap every data key with the active key."""
+        subjects = self.executions.subjects
+        _ = subjects.keys  # refuses a well without encryption
+        assert self.sealed is not None  # noqa: S101 - the line before
+        return rotate_keys(self.plain_store, subjects, self.sealed.renew_check)
 
     def migrate_state(self, request: MigrationRequest) -> Operation[MigrationReport]:
         """Migrate stored values."""

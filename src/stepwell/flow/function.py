@@ -24,6 +24,7 @@ from stepwell.flow.retry import Retry
 from stepwell.model.ids import Id, check_key
 from stepwell.model.limits import Limits
 from stepwell.model.record import FunctionTrigger
+from stepwell.model.redaction import Redaction
 from stepwell.model.value import (
     DEFAULT_LIMITS,
     Value,
@@ -220,8 +221,10 @@ class Step(Generic[P, R_co]):
         *,
         process: bool = False,
         effect: str | None = None,
+        secrets: tuple[str, ...] = (),
     ) -> None:
         functools.update_wrapper(self, function)
+        self.secrets = secrets
         self.function, self.name = function, check_key(name, "a step's name")
         self.retry, self.timeout_seconds = retry, timeout_seconds
         self.process, self.effect = process, None if effect is None else check_key(effect, "a kind of effect")
@@ -371,9 +374,10 @@ class Workflow(Generic[P, R_co]):
         timeout_seconds: float | None = None,
         governance: Governance | None = None,
         grants: tuple[str, ...] = (),
+        secrets: tuple[str, ...] = (),
     ) -> None:
         functools.update_wrapper(self, function)
-        self.grants = grants
+        self.grants, self.secrets = grants, secrets
         self.function, self.name, self.version = function, check_key(name, "a workflow's name"), version
         self.timeout_seconds, self.governance = timeout_seconds, governance
         self.is_async = inspect.iscoroutinefunction(function)
@@ -569,6 +573,8 @@ def _is_method(target: Callable[..., Any]) -> bool:
 
 _workflows: dict[str, Workflow[..., Any]] = {}
 _steps: dict[str, Step[..., Any]] = {}
+_declared_secrets: dict[str, None] = {}
+"""Names that some step has declared as secret."""
 _watchers: dict[object, Callable[[], object]] = {}
 
 
@@ -602,6 +608,18 @@ def registered_step(name: str) -> Step[..., Any] | None:
     return _steps.get(name)
 
 
+def declared_secrets() -> tuple[str, ...]:
+    """Return the names of secret keys and fields that steps of this process declare."""
+    if not _declared_secrets:  # hardly any program has some, and each start asks
+        return ()
+    return tuple(dict.fromkeys(name for each in _steps.values() for name in each.secrets))
+
+
+def workflow_secrets() -> tuple[str, ...]:
+    """Return the names of secret keys and fields that workflows of this process declare."""
+    return tuple(dict.fromkeys(name for each in _workflows.values() for name in each.secrets))
+
+
 def registered_step_names() -> tuple[str, ...]:
     """Return the names of all steps of this process."""
     return tuple(_steps)
@@ -627,6 +645,7 @@ def step(
     timeout_seconds: Span | None = None,
     process: bool = False,
     effect: str | None = None,
+    secrets: Sequence[str] = (),
 ) -> Callable[[Callable[P, T]], Step[P, T]]: ...
 def step(
     function: Callable[P, T] | None = None,
@@ -637,6 +656,7 @@ def step(
     timeout_seconds: Span | None = None,
     process: bool = False,
     effect: str | None = None,
+    secrets: Sequence[str] = (),
 ) -> Step[P, T] | Callable[[Callable[P, T]], Step[P, T]]:
     """Turn a function into a step, whose output is recorded once per call in an execution.
 
@@ -649,6 +669,7 @@ def step(
     - ``process``: run in a separate process, for CPU-bound code or code that may crash the interpreter. The function must be
       at the top level of a module.
     - ``effect``: the kind of effect it has, which ``Governance(effects=...)`` can allow or refuse.
+    - ``secrets``: names of keys and fields whose values are shown nowhere, such as ``"password"`` or ``"*_token"``.
 
     Raise ``InvalidInput`` for anything but a function, for a generator function, and for invalid arguments.
 
@@ -657,6 +678,7 @@ def step(
         @step(retry=Retry(attempts=5), timeout_seconds="30s")
         async def charge(card: str, cents: int) -> str: ...
     """
+    hidden = Redaction(secrets).names
     limit = None if timeout_seconds is None else seconds_of(timeout_seconds, "timeout_seconds")
 
     if retry is not None and not isinstance(retry, Retry):
@@ -666,9 +688,18 @@ def step(
         _check_function(target, "step")
         if process and "<locals>" in target.__qualname__:
             raise InvalidInput(f"step {target.__qualname__!r} cannot run in a process: define it at the top of a module")
-        made = Step(target, target.__name__ if name is None else name, retry or _NO_RETRY, limit, process=process, effect=effect)
+        made = Step(
+            target,
+            target.__name__ if name is None else name,
+            retry or _NO_RETRY,
+            limit,
+            process=process,
+            effect=effect,
+            secrets=hidden,
+        )
         check_place(_steps.get(made.name), made, "step")
         _steps[made.name] = made
+        _declared_secrets.update(dict.fromkeys(hidden))
         _notify_watchers()
         return made
 
@@ -685,6 +716,7 @@ def workflow(
     timeout: Span | None = None,
     governance: Governance | None = None,
     grants: Sequence[str] = (),
+    secrets: Sequence[str] = (),
 ) -> Callable[[Callable[P, T]], Workflow[P, T]]: ...
 def workflow(
     function: Callable[P, T] | None = None,
@@ -695,6 +727,7 @@ def workflow(
     timeout: Span | None = None,
     governance: Governance | None = None,
     grants: Sequence[str] = (),
+    secrets: Sequence[str] = (),
 ) -> Workflow[P, T] | Callable[[Callable[P, T]], Workflow[P, T]]:
     """Turn a function into a workflow, which ``well.start`` and ``well.enqueue`` run as a durable execution.
 
@@ -703,6 +736,7 @@ def workflow(
     - ``timeout``: how long a run may take, including its waits.
     - ``governance``: budgets and permissions of runs that are started without their own.
     - ``grants``: names of other workflows whose scoped state its steps may read.
+    - ``secrets``: names of keys and fields whose values are shown nowhere, such as ``"password"`` or ``"*_token"``.
 
     Raise ``InvalidInput`` if another function has the name, and for parameters that have no names (``*``, ``**`` or ``/``).
 
@@ -712,6 +746,7 @@ def workflow(
         async def checkout(order: dict) -> str:
             return await charge(order["card"], order["cents"])
     """
+    hidden = Redaction(secrets).names
     limit = None if timeout is None else seconds_of(timeout, "timeout")
 
     if isinstance(grants, str) or not all(isinstance(each, str) for each in grants):
@@ -726,7 +761,13 @@ def workflow(
         if any(each.kind in _NAMELESS for each in inspect.signature(target).parameters.values()):
             raise InvalidInput(f"workflow {target.__name__!r} gets its input by the names of its parameters; give it no *, ** or /")
         made = Workflow(
-            target, target.__name__ if name is None else name, version, timeout_seconds=limit, governance=governance, grants=others
+            target,
+            target.__name__ if name is None else name,
+            version,
+            timeout_seconds=limit,
+            governance=governance,
+            grants=others,
+            secrets=hidden,
         )
         check_place(_workflows.get(made.name), made)
         _workflows[made.name] = made

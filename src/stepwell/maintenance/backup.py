@@ -38,12 +38,14 @@ from stepwell.maintenance.backup_files import (
     write_manifest,
 )
 from stepwell.model.commit import Head, StoredCommit
+from stepwell.model.data_key import SEALING, is_key_path
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.queue_item import Item, ItemQuery, ItemStatus
 from stepwell.model.receipt_chain import verify
 from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.snapshot import StoredSnapshot
+from stepwell.stores.sealed_store import as_stored
 
 __all__ = ["BackupReport", "BackupVerification", "Moment", "create_backup", "verify_backup"]
 
@@ -187,8 +189,11 @@ class Moment:
             if not path.startswith(_NOT_KEPT):
                 yield path
         # Stored definitions are shared by all workspaces, so that a workspace alone needs them, too.
-        if self._workspace not in (None, DEFAULT_WORKSPACE) and self._store.totals(_DEFINITIONS).keys:
+        if self._workspace in (None, DEFAULT_WORKSPACE):
+            return
+        if self._store.totals(_DEFINITIONS).keys:
             yield _DEFINITIONS
+        yield from (path for path in self._store.scopes(DEFAULT_WORKSPACE) if is_key_path(path, self._workspace))
 
     def _copy_scope(self, path: str, revision: int) -> None:
         self._values.write(ScopeRecord(path, revision))
@@ -201,7 +206,8 @@ class Moment:
                 if row.expires_ms is None:
                     keys, total = keys + 1, total + _number("entry", path, key, sha256_hex(data))
             after = page[-1][0]
-        self.scopes[path] = revision, keys, total
+        # The settings of sealing are kept, and do not count: the store that it is restored into has some already.
+        self.scopes[path] = (revision, 0, 0) if path == SEALING else (revision, keys, total)
 
     def _copy_items(self) -> int:
         found: dict[str, Item] = {}
@@ -261,6 +267,7 @@ def create_backup(store: Store, folder: Path, workspace: str | None, new_id: New
     remove_unnamed(folder, earlier)
     generation = 1 if earlier is None else earlier.generation + 1
     chains, values = SegmentWriter(folder, generation, "chains"), SegmentWriter(folder, generation, "moment")
+    store = as_stored(store)
     moment = Moment(store, workspace, chains, values)
     kept: tuple[Segment, ...] = ()
     if earlier is not None:

@@ -8,6 +8,7 @@ that a restore that was interrupted is continued by starting it again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,16 @@ from stepwell.model.queue_item import (
     Workspace,
 )
 from stepwell.model.receipt import decode_header
-from stepwell.model.record import Metadata, decode_metadata, decode_status
+from stepwell.model.record import MANUAL, Metadata, decode_metadata, decode_status
 from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import Delete, Put, StateOp
-from stepwell.model.snapshot import stored_state
+from stepwell.model.sealed_value import is_sealed
+from stepwell.model.snapshot import StoredSnapshot, stored_state
 from stepwell.model.status import FINAL
 from stepwell.model.value import canonical, decode
 from stepwell.pipeline.operations import Operation, read, write_many, write_or_raise
 from stepwell.state.executions import is_driven_by_engine
+from stepwell.stores.sealed_store import SealedStore
 
 __all__ = ["RestoreReport", "restore_backup", "resume_restored"]
 
@@ -64,6 +67,8 @@ _STATE, _HELD, _PAUSED = "backup", "held/", "workspace/"
 _BATCH = 1_000
 _OPS = 200
 _UNLIMITED = "unlimited"
+_KEYS = ("data_key/", "sealing/")
+"""Scopes that are needed to read what comes after them."""
 
 
 class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,12 +83,19 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
     """How many executions wait for ``resume_restored``."""
 
 
-def restore_backup(store: Store, folder: Path, *, key: bytes | None) -> Operation[RestoreReport]:
+def restore_backup(store: Store, folder: Path, *, key: bytes | None, sealed: SealedStore | None = None) -> Operation[RestoreReport]:
     """Restore a backup into a store that has nothing of it, and compare counts and digests at the end.
+
+    ``sealed`` is the same store as it opens sealed values; they are restored as the backup has them.
 
     Raise ``InvalidBackup`` for a damaged backup before anything is written, ``AlreadyExists`` for a store that has other data, and
     ``Corrupted`` if what was restored is not what the backup has.
     """
+    with nullcontext() if sealed is None else sealed.passing():
+        return (yield from _restore(store, folder, key, sealed))
+
+
+def _restore(store: Store, folder: Path, key: bytes | None, sealed: SealedStore | None) -> Operation[RestoreReport]:
     manifest = yield from read(lambda: read_manifest(folder))
     found = yield from read(lambda: verify_backup(folder, key=key))
     if not found.ok:
@@ -92,7 +104,7 @@ def restore_backup(store: Store, folder: Path, *, key: bytes | None) -> Operatio
         yield from read(lambda: _check_empty(store, manifest))
         mark = Put(_MARK, _STATE, msgspec.Raw(canonical({"backup_id": manifest.backup_id, "is_complete": False})))
         yield from write_or_raise(StateBatch((mark,)))
-    restoring = _Restoring(folder, manifest, (yield from read(store.now_ms)))
+    restoring = _Restoring(folder, manifest, (yield from read(store.now_ms)), sealed)
     for batch in restoring.batches():
         outcomes = yield from write_many(batch)
         _check(batch, outcomes)
@@ -155,7 +167,7 @@ def _is_marked(store: Store, manifest: Manifest) -> bool:
 
 def _check_empty(store: Store, manifest: Manifest) -> None:
     workspace = manifest.workspace
-    paths = [path for path in store.scopes(workspace) if not path.startswith(("worker/", "restore/"))]
+    paths = [path for path in store.scopes(workspace) if not path.startswith(("worker/", "restore/", "sealing/"))]
     if workspace is not None:
         paths = [path for path in paths if path != internal_path("definition", DEFAULT_WORKSPACE)]
     filled = [path for path in paths if store.totals(path).keys]
@@ -180,8 +192,8 @@ def _check(units: Sequence[Unit], outcomes: Sequence[Outcome]) -> None:
 class _Restoring:
     """The writes of a restore, in batches, in an order in which each refers only to earlier ones."""
 
-    def __init__(self, folder: Path, manifest: Manifest, now_ms: int) -> None:
-        self._folder, self._manifest, self._now_ms = folder, manifest, now_ms
+    def __init__(self, folder: Path, manifest: Manifest, now_ms: int, sealed: SealedStore | None) -> None:
+        self._folder, self._manifest, self._now_ms, self._sealed = folder, manifest, now_ms, sealed
         self._workspaces: list[Workspace] = []
         self._heads: dict[str, Head] = {}
         self._items: list[Item] = []
@@ -191,17 +203,21 @@ class _Restoring:
         """Return the batches."""
         batch: list[Unit] = []
         for unit in self._units():
-            batch.append(unit)
-            if len(batch) >= _BATCH:
+            if unit is not None:
+                batch.append(unit)
+            if len(batch) >= _BATCH or (unit is None and batch):
                 yield batch
                 batch = []
         if batch:
             yield batch
 
-    def _units(self) -> Iterator[Unit]:
+    def _units(self) -> Iterator[Unit | None]:
+        """Return the writes; None before what needs all earlier ones to be in the store."""
         yield from self._settings()
+        yield from self._scopes(are_keys=True)
+        yield None
         yield from self._executions()
-        yield from self._scopes()
+        yield from self._scopes(are_keys=False)
         yield from self._queue_items()
         # At the end, since until then no limit of a tier may refuse what was there before.
         for each in self._workspaces:
@@ -249,14 +265,16 @@ class _Restoring:
     def _history(self, head: Head, chain: Chain) -> Iterator[Unit]:
         identity: Metadata | None = None
         if chain.base is not None:
-            state = stored_state(chain.base)
-            identity = state.identity
+            base, status, digest = self._opened(chain.base, head), head.status, _digest_at_base(head, chain)
+            if not base.is_dark:
+                state = stored_state(base)
+                identity, status, digest = state.identity, decode_status(state.sections["status"][ONLY]), state.receipt
             yield Adoption(
                 execution_id=head.execution_id,
                 workspace_id=head.workspace_id,
                 creation=Creation(head.workflow_id, head.version, head.parent_id),
-                status=decode_status(state.sections["status"][ONLY]),
-                digest=state.receipt,
+                status=status,
+                digest=digest,
                 snapshot=chain.base,
                 signature=None if chain.commits else head.signature,
                 adopted_ms=head.created_ms,
@@ -264,20 +282,26 @@ class _Restoring:
         for row in chain.commits:
             if row.revision > head.revision:
                 break
-            unit, named = _commit_of(head, row)
+            unit, named = _commit_of(head, row if self._sealed is None else self._sealed.opened_row(row))
             identity = named or identity
             yield unit
-        if head.status not in FINAL and identity is not None and is_driven_by_engine(identity):
+        # Without the key of its content, all that is known is its row; a run that is driven by hand is not woken by a nudge.
+        is_driven = head.workflow_id != MANUAL if identity is None else is_driven_by_engine(identity)
+        if head.status not in FINAL and is_driven:
             self.held += 1
             yield _noted(_HELD + head.execution_id)
 
+    def _opened(self, base: StoredSnapshot, head: Head) -> StoredSnapshot:
+        return base if self._sealed is None else self._sealed.opened_snapshot(base, head.workspace_id, head.execution_id)
+
     # Scoped state.
 
-    def _scopes(self) -> Iterator[Unit]:
+    def _scopes(self, *, are_keys: bool) -> Iterator[Unit]:
         path, is_wanted, ops = "", False, list[StateOp]()
         for record in self._records():
             if isinstance(record, ScopeRecord):
                 path, is_wanted = record.path, self._manifest.scopes.get(record.path) == record.revision
+                is_wanted = is_wanted and path.startswith(_KEYS) == are_keys
             elif isinstance(record, EntryRecord) and is_wanted and (record.expires_ms or self._now_ms + 1) > self._now_ms:
                 ops.append(_put(path, record, self._now_ms))
                 if len(ops) == _OPS:
@@ -332,7 +356,10 @@ def _commit_of(head: Head, row: StoredCommit) -> tuple[Commit, Metadata | None]:
     header = decode_header(row.header)
     status: str | None = None
     identity: Metadata | None = None
-    for mutation in decode_mutations(row.body):
+    is_dark = is_sealed(row.body) and not isinstance(row.opened, bytes)
+    if is_dark and header.revision == head.revision:
+        status = head.status  # the rows between have another one for as long as the restore lasts
+    for mutation in [] if is_dark else decode_mutations(row.body if row.opened is None else row.opened):
         match mutation:
             case SetStatus():
                 status = mutation.status
@@ -361,6 +388,11 @@ def _commit_of(head: Head, row: StoredCommit) -> tuple[Commit, Metadata | None]:
         is_named=revision_in(header.commit_id) != header.revision,
     )
     return commit, identity
+
+
+def _digest_at_base(head: Head, chain: Chain) -> str:
+    """Return the digest of the receipt at the snapshot that a chain starts from: the next receipt has it."""
+    return decode_header(chain.commits[0].header).previous if chain.commits else head.digest
 
 
 def _status_in(entries: dict[str, dict[str, msgspec.Raw]]) -> str | None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from stepwell.contract.store import ExecutionQuery, Store
-from stepwell.errors import InvalidInput, MigrationFailed, StateNewer, StepwellError, ValidationFailed
+from stepwell.errors import InvalidInput, MigrationFailed, StateNewer, StepwellError, ValidationFailed, ValueErased
 from stepwell.fault_points import fault
 from stepwell.maintenance.backup import create_backup
 from stepwell.maintenance.backup_files import MANIFEST
@@ -29,6 +29,7 @@ from stepwell.model.state_versions import EXECUTION, MigrationLine, line_name, l
 from stepwell.model.status import FINAL
 from stepwell.pipeline.operations import Operation, read, write_many
 from stepwell.state.executions import CachedExecution, Executions
+from stepwell.stores.sealed_store import is_erased
 
 __all__ = ["LineReport", "MigrationProblem", "MigrationReport", "MigrationRequest", "Progress", "migrate_state"]
 
@@ -224,7 +225,7 @@ class _Migrating:
     def _rows(self, path: str) -> Iterator[tuple[str, StoredEntry]]:
         after = None
         while page := self._store.scan(path, after=after, limit=_PAGE):
-            yield from page
+            yield from ((key, row) for key, row in page if not is_erased(row))
             after = page[-1][0]
 
     def _live(self, workflow: str) -> Iterator[Head]:
@@ -351,8 +352,8 @@ class _Migrating:
         loaded = yield from self._executions.unshared([head.execution_id for head in heads])
         changes: list[tuple[CachedExecution, int, MigrateState]] = []
         for head, live in zip(heads, loaded, strict=True):
-            if live is None:
-                continue  # deleted meanwhile
+            if live is None or isinstance(live, ValueErased):
+                continue  # deleted meanwhile, or erased with its subject
             if isinstance(live, StepwellError):
                 self._fail(target, "", head.execution_id, live)
                 continue
@@ -392,7 +393,7 @@ def _converted(
     problems: list[tuple[str, StepwellError]] = []
     line, version = target
     for key, row in page:
-        if row.version == version or row.data is None:
+        if row.version == version or is_erased(row) or row.data is None:
             continue
         try:
             data = line.convert(row.data, key, row.version, version)

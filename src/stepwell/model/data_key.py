@@ -41,7 +41,7 @@ __all__ = [
 SEALING = internal_path("sealing", DEFAULT_WORKSPACE)
 """Says that values of this store are encrypted or compressed, so that nobody opens it without knowing."""
 
-_VALUES = frozenset(("inbox", "conversation_record", "idempotency", "schedule", "webhook"))
+_VALUES = frozenset(("inbox", "conversation_record", "idempotency", "schedule", "webhook", "engine_payload"))
 """Stepwell's own records that hold values of users."""
 
 

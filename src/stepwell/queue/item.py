@@ -36,6 +36,8 @@ class ItemSummary(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     holder: str | None = None
     error: str | None = None
+    is_erased: bool = False
+    """Whether its input was erased with its subject."""
     number: int = 0
     """Rises with every item; a page of a list ends before the number where the next one begins."""
 
@@ -51,7 +53,7 @@ class ItemSummary(msgspec.Struct, frozen=True, kw_only=True):
             queue=item.queue,
             status=ItemStatus(item.status),
             priority=item.priority,
-            input=plain_input(split_input(item.input)[0]),
+            input=plain_input(split_input(item.input).trigger) if item.input else None,
             attempts=item.attempts,
             max_attempts=item.max_attempts,
             enqueued_at=from_ms(item.enqueued_ms),
@@ -61,6 +63,7 @@ class ItemSummary(msgspec.Struct, frozen=True, kw_only=True):
             finished_at=_moment(item.finished_ms),
             holder=item.holder,
             error=item.error,
+            is_erased=not item.input,
             number=item.number,
         )
 

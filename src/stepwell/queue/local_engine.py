@@ -172,11 +172,9 @@ class LocalEngine:
         if claimed.attempts > 1:
             self._suspect(claimed)
         worker = self._worker
-        trigger, governance = split_input(claimed.input)
-        identity = self._starting.identity_of_item(
-            workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id, governance=governance
-        )
-        opening = opening_of(encode_record(identity), trigger)
+        given = split_input(claimed.input)
+        identity = self._starting.identity_of_item(workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id, given)
+        opening = opening_of(encode_record(identity), given.trigger)
         mark = ItemMark(claimed.item_id, ItemStatus.DISPATCHED, claimed.fence)
         creation = self._creation_of(workflow)
         if claimed.fence != creation.fence:

@@ -22,7 +22,7 @@ from stepwell.errors import (
 from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.definition.node import Definition
 from stepwell.flow.function import Workflow
-from stepwell.model.commit import Written
+from stepwell.model.commit import StateBatch, Written
 from stepwell.model.execution_state import State
 from stepwell.model.external_engines import TEMPORAL
 from stepwell.model.ids import NewId, check_key
@@ -89,7 +89,18 @@ class QueueOperations:
         """Check a request, and return its item."""
         yield from self._check_declared(request)
         workflow = yield from self._definitions.startable(request.workflow)
-        return new_item(request, workflow, self._new_id, self._executions.limits)
+        return (yield from self._made(request, workflow))
+
+    def _made(self, request: QueueRequest, workflow: Workflow[..., Any]) -> Operation[NewItem]:
+        """Return the item of a request, and list it under its subject, if it has one, before it is stored."""
+        limits = self._executions.limits
+        if request.subject is None:
+            return new_item(request, workflow, self._new_id, limits)
+        subjects = self._executions.subjects
+        data_key = yield from subjects.key_of(request.workspace, request.subject)
+        item = new_item(request, workflow, self._new_id, limits, data_key)
+        yield from write_or_raise(StateBatch((subjects.listed(item.workspace_id, data_key, f"item/{item.item_id}"),)))
+        return item
 
     def for_engine(self, item: NewItem, engine: str | None = None) -> Operation[NewItem]:
         """Return an item for the engine of its request, or for the one that is chosen for it."""
@@ -121,7 +132,7 @@ class QueueOperations:
             workflow = found.get(id(request.workflow))
             if workflow is None:
                 workflow = found[id(request.workflow)] = yield from self._definitions.startable(request.workflow)
-            item = new_item(request, workflow, self._new_id, self._executions.limits)
+            item = yield from self._made(request, workflow)
             items.append((yield from self.for_engine(item, request.engine)))
             yield from self._check_id(request, items[-1])
         return (yield from self.add_all(items))

@@ -19,14 +19,16 @@ from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
 from stepwell.flow.function import Workflow, WorkflowCall, registered
 from stepwell.flow.governance import Governance
+from stepwell.model.data_key import index_path
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.external_engines import TEMPORAL, check_engine
 from stepwell.model.ids import Id, check_key, keyed_id_of, new_id
 from stepwell.model.limits import Limits
-from stepwell.model.mutation import EnqueueItem
+from stepwell.model.mutation import EnqueueItem, WriteState
 from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem, workflow_and_engine, workflow_for
 from stepwell.model.record import FunctionTrigger, encode_plain_trigger, governed_input
 from stepwell.model.scope import DEFAULT_WORKSPACE
+from stepwell.model.scoped_operations import Put
 from stepwell.model.value import DEFAULT_LIMITS, Value, to_value
 from stepwell.runtime.steps.context import StepContext, here
 
@@ -92,6 +94,7 @@ class QueueRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = 3
     engine: str | None = None
     governance: Governance | None = None
+    subject: str | None = None
 
     def __post_init__(self) -> None:
         """Take a call of a workflow apart."""
@@ -105,8 +108,17 @@ def workspace_queue(workspace: str) -> str:
     return f"workflow.workspace.{check_key(workspace, 'a workspace id')}"
 
 
-def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str], limits: Limits = DEFAULT_LIMITS) -> NewItem:
-    """Return the item of a request. Raise an error if any part of it can never be accepted."""
+def new_item(
+    request: QueueRequest,
+    workflow: Runnable,
+    new_id: Callable[[], str],
+    limits: Limits = DEFAULT_LIMITS,
+    data_key: str | None = None,
+) -> NewItem:
+    """Return the item of a request. Raise an error if any part of it can never be accepted.
+
+    ``data_key`` is the id of the data key of the request's subject.
+    """
     if request.delay is not None and request.run_at is not None:
         raise InvalidInput("give either a delay or run_at, not both")
     if request.singleton and request.debounce is not None:
@@ -130,7 +142,7 @@ def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str
         workflow_id=workflow_for(workflow.name, check_engine(request.engine)),
         version=workflow.version,
         execution_id=own_id or new_id(),
-        input=_input_of(request, workflow, limits),
+        input=_input_of(request, workflow, limits, data_key),
         queue=check_queue(request.queue),
         priority=_whole(request.priority, "priority", -MOST_PRIORITY, MOST_PRIORITY),
         delay_ms=delay_ms,
@@ -151,7 +163,7 @@ def check_queue(name: object) -> str:
     return queue
 
 
-def _input_of(request: QueueRequest, workflow: Runnable, limits: Limits) -> bytes:
+def _input_of(request: QueueRequest, workflow: Runnable, limits: Limits, data_key: str | None) -> bytes:
     value = workflow.input_of(request.value)
     if request.value is None and isinstance(value, FunctionTrigger):
         only = ", ".join(map(repr, value.arguments))
@@ -163,7 +175,8 @@ def _input_of(request: QueueRequest, workflow: Runnable, limits: Limits) -> byte
     if given is not None and not isinstance(given, Governance):
         raise InvalidInput(f"governance is a stepwell.Governance(...), not {given!r}")
     governance = None if given is None else cast("dict[str, Any]", to_value(given))
-    return governed_input(encode_plain_trigger(workflow.encode_input(value, limits)), governance)
+    trigger = encode_plain_trigger(workflow.encode_input(value, limits))
+    return governed_input(trigger, governance, request.subject, data_key)
 
 
 def _key_of(request: QueueRequest, key: str | None, own_id: str | None) -> str | None:
@@ -244,13 +257,15 @@ def enqueue(
     max_attempts: int = 3,
     engine: str | None = None,
     governance: Governance | None = None,
+    subject: str | None = None,
 ) -> str:
     """Request an execution of a workflow from inside a step, and return the queue item's id.
 
     The parameters are those of ``well.enqueue``; workspace and engine are the execution's own unless others are named. The item
     lands in the commit that records the step's output: if it is refused, so is that commit. With a ``key`` or an
     ``execution_id`` the id is that of the existing item, if there is one. Whether an item stands for the request by
-    ``singleton`` or ``debounce`` is decided at the commit; that item has another id.
+    ``singleton`` or ``debounce`` is decided at the commit; that item has another id. What it holds is about the subject of the
+    execution that asks, if it has one; another ``subject`` cannot be named here.
 
     Raise ``InvalidInput`` outside a step, and for what ``well.enqueue`` refuses.
 
@@ -261,6 +276,9 @@ def enqueue(
     context = here.get()
     if not isinstance(context, StepContext):
         raise InvalidInput("stepwell.enqueue() is for the code of a step; elsewhere use well.enqueue(...)")
+    own = workspace in (None, context.identity.workspace_id)
+    if subject is not None and (not own or subject != context.identity.subject):
+        raise InvalidInput("a step enqueues data of the subject of its own run; for another, use well.enqueue(..., subject=...)")
     request = QueueRequest(
         workflow=workflow,
         value=value,
@@ -276,7 +294,12 @@ def enqueue(
         max_attempts=max_attempts,
         engine=context.identity.engine if engine is None else engine,
         governance=governance,
+        subject=context.identity.subject if own else None,
     )
-    item = new_item(request, find_workflow(workflow), new_id, context.buffer.limits)
+    data_key = context.identity.data_key if own else None
+    item = new_item(request, find_workflow(workflow), new_id, context.buffer.limits, data_key)
+    if data_key is not None:
+        name = f"item/{item.item_id}"
+        context.buffer.add(WriteState(Put(index_path(item.workspace_id, data_key, name), name, msgspec.Raw(b"true"))))
     context.buffer.add(EnqueueItem.of(item))
     return item.item_id

@@ -16,7 +16,7 @@ from stepwell.clock import Clock, to_ms
 from stepwell.errors import AlreadyExists, CommitUnknown, Conflict, InvalidInput, LimitExceeded, NotFound, StepwellError
 from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.definition.node import ContextRule
-from stepwell.flow.function import Workflow
+from stepwell.flow.function import Workflow, declared_secrets
 from stepwell.flow.governance import Governance
 from stepwell.kernel.pending_changes import PendingChanges
 from stepwell.model.commit import Creation, Lease
@@ -29,6 +29,7 @@ from stepwell.model.mutation import Create, SetMetadata, SetStatus, SetTrigger, 
 from stepwell.model.queue_lifecycle import slot_item
 from stepwell.model.record import (
     FunctionTrigger,
+    ItemInput,
     Metadata,
     Trigger,
     encode_plain_trigger,
@@ -164,6 +165,7 @@ class Starting:
         ops: Sequence[StateOp] = (),
         trigger: Trigger | None = None,
         engine: str | None = None,
+        subject: str | None = None,
     ) -> Operation[None]:
         """Create an execution. A worker of this process with room gets its lease; else it is due for any worker.
 
@@ -176,7 +178,12 @@ class Starting:
         started_by = self._trigger(workflow, value, trigger)
         if governance is not None and not isinstance(governance, Governance):
             raise InvalidInput(f"governance is a stepwell.Governance(...), not {governance!r}")
+        subjects = self._executions.subjects
+        data_key = None if subject is None else (yield from subjects.key_of(workspace, subject))
+        if subject is None and parent is not None:
+            subject, data_key = parent.subject, parent.data_key
         identity = self._identity(workflow, execution_id, workspace, parent, governance)
+        identity = subjects.protected(self._with_secrets(identity, workflow, parent), subject, data_key)
         own = None if governance is None else identity.governance
         engine = engine or (None if parent is None else parent.engine)
         identity = identity if engine is None else msgspec.structs.replace(identity, engine=engine)
@@ -194,7 +201,7 @@ class Starting:
             holder=engine if mine is None else mine.holder,
             lease_seconds=HOLD_SECONDS if engine is not None else 0 if mine is None else mine.lease_seconds,
             is_runnable=True,
-            slot=None if identity.item_id is None else slot_item(identity, governed_input(started_by, own)),
+            slot=None if identity.item_id is None else slot_item(identity, governed_input(started_by, own, subject, data_key)),
         )
         raw = msgspec.Raw
         batch: Sequence[Planned] = [
@@ -275,10 +282,30 @@ class Starting:
         execution_id: str,
         workspace: str,
         item_id: str,
+        given: ItemInput,
         engine: str | None = None,
-        governance: dict[str, Any] | None = None,
     ) -> Metadata:
-        """Return the identity of an execution from a queue item, with the governance that its request asked for."""
+        """Return the identity of an execution from a queue item, with the governance and subject that its request named."""
+        identity = self._identity_of_item(workflow, execution_id, workspace, item_id, engine, given.governance)
+        return self._executions.subjects.protected(self._with_secrets(identity, workflow), given.subject, given.data_key)
+
+    def _with_secrets(self, identity: Metadata, workflow: Workflow[..., Any], parent: Metadata | None = None) -> Metadata:
+        """Return an identity with the names of what is declared secret: by the well, the workflow, its parent and steps."""
+        own, of_steps, known = workflow.secrets, declared_secrets(), self._executions.redaction.names
+        inherited = () if parent is None else parent.secrets or ()
+        if not (own or of_steps or known or inherited):
+            return identity
+        return msgspec.structs.replace(identity, secrets=tuple(dict.fromkeys((*known, *inherited, *own, *of_steps))))
+
+    def _identity_of_item(
+        self,
+        workflow: Workflow[..., Any],
+        execution_id: str,
+        workspace: str,
+        item_id: str,
+        engine: str | None,
+        governance: dict[str, Any] | None,
+    ) -> Metadata:
         if engine is None and governance is None and workflow.timeout_seconds is None and workflow.governance is None:
             return Metadata(
                 execution_id,

@@ -18,7 +18,7 @@ from stepwell.model.ids import NewId, check_id
 from stepwell.model.mutation import Restore
 from stepwell.model.queue_lifecycle import slot_item
 from stepwell.model.receipt import Receipt, sign_head
-from stepwell.model.record import Metadata, encode_record
+from stepwell.model.record import Metadata, encode_record, governed_input
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.snapshot import Snapshot, read_snapshot, store_snapshot, write_snapshot
 from stepwell.pipeline.operations import Operation, read, write_or_raise
@@ -97,7 +97,7 @@ class Copies:
         """Return the digests of the receipt and of the state at a revision."""
         rows = yield from read(lambda: self._store.history(execution_id, revision - 1, 1))
         if rows and rows[0].revision == revision:
-            receipt = Receipt.read(rows[0].header, rows[0].body)
+            receipt = Receipt.read(rows[0].header, rows[0].body, rows[0].opened)
             return receipt.digest, receipt.after
         # The chain starts there: the receipt is archived, but the base snapshot has its digest.
         state = yield from self._executions.state_at(execution_id, revision)
@@ -126,7 +126,7 @@ class Copies:
                 holder=identity.engine if is_runnable else None,
                 lease_seconds=HOLD_SECONDS if is_runnable and identity.engine is not None else 0,
                 is_runnable=is_runnable,
-                slot=None if identity.item_id is None else slot_item(identity, state.sections["trigger"][ONLY]),
+                slot=None if identity.item_id is None else slot_item(identity, _item_input(identity, state)),
             )
             batch: list[Planned] = [Restore(execution_id, state.revision, entries)]
             if creation.holder is not None:
@@ -169,6 +169,10 @@ def _forked(identity: Metadata, new_id: str, clock: Clock) -> Metadata:
         started_at=started_at,
         deadline_ms=deadline_ms,
     )
+
+
+def _item_input(identity: Metadata, state: State) -> bytes:
+    return governed_input(state.sections["trigger"][ONLY], None, identity.subject, identity.data_key)
 
 
 def _raw_entries(state: State) -> dict[str, dict[str, msgspec.Raw]]:

@@ -18,6 +18,7 @@ from stepwell.errors import (
     InvalidInput,
     StepwellError,
     ValidationFailed,
+    ValueErased,
 )
 from stepwell.fault_points import fault
 from stepwell.model.commit import Commit, CommitKind, Creation, Deletion, Head, Loaded, LockGuard, Rest, Seen
@@ -26,14 +27,16 @@ from stepwell.model.execution_state import ONLY, ExecutionState, State
 from stepwell.model.external_engines import EngineRecord, record_of, records_path
 from stepwell.model.ids import NewId, check_id, check_key, check_trace_id, new_commit_id
 from stepwell.model.limits import Limits
-from stepwell.model.mutation import Create, MigrateState
+from stepwell.model.mutation import Create, MigrateState, encode_mutations
 from stepwell.model.queue_item import ItemMark
 from stepwell.model.queue_lifecycle import cancelled_in_wait, mark_of, waits_for_turn
 from stepwell.model.receipt import Receipt, ReceiptHeader, sign_head
 from stepwell.model.receipt_chain import build_commit, fast_forward, rebuild, settle
-from stepwell.model.record import MANUAL, Metadata, encode_record
+from stepwell.model.record import MANUAL, Metadata, decode_metadata, encode_record
+from stepwell.model.redaction import Redaction
 from stepwell.model.repeated_commit import is_repetition
 from stepwell.model.scoped_operations import StateOp
+from stepwell.model.sealed_value import is_sealed
 from stepwell.model.state_migration import at_current_version, due_migration, state_version
 from stepwell.model.status import FINAL, Status
 from stepwell.model.validation import plan
@@ -41,6 +44,7 @@ from stepwell.model.value import Value, canonical
 from stepwell.pipeline.completions import Completion, Completions
 from stepwell.pipeline.operations import Operation, ReadHead, Write, read, write_many, write_or_raise
 from stepwell.state.history import History, no_execution
+from stepwell.state.subjects import Subjects
 
 __all__ = [
     "CachedExecution",
@@ -202,6 +206,10 @@ class Executions(History):
         self._live = ExecutionCache()
         self.endings = Completions()
         self._end_messages = end_messages
+        self.redaction = Redaction()
+        """What is declared secret for the whole well."""
+        self.subjects = Subjects(None)
+        """Whose data executions hold, and how their commits are sealed."""
 
     def create(
         self,
@@ -212,9 +220,11 @@ class Executions(History):
         version: int = 1,
         commit_id: str | None = None,
         trace_id: str | None = None,
+        subject: str | None = None,
     ) -> Operation[Receipt]:
         """Create an execution whose state is driven by hand."""
         check_id(execution_id, "execution_id", self.limits.key_bytes)
+        data_key = None if subject is None else (yield from self.subjects.key_of(workspace, subject))
         if commit_id is not None:
             check_key(commit_id, "commit_id")
         is_named = workflow != MANUAL
@@ -227,8 +237,10 @@ class Executions(History):
             workflow,
             trace_id=self._new_id() if trace_id is None else check_trace_id(trace_id),
             is_hand_driven=is_named,
+            secrets=self.redaction.names or None,
             state_version=state_version(workflow),
         )
+        identity = self.subjects.protected(identity, subject, data_key)
         if not isinstance(context, Mapping):
             raise InvalidInput(f"the context must be a dict, not {type(context).__name__}")
         encoded = canonical(dict(context), self.limits, what="the context")
@@ -285,6 +297,8 @@ class Executions(History):
         """Validate, persist and apply a batch, whole or not at all. Return the receipt."""
         live = session.live
         fault("commit.buffered")
+        if self.subjects.sealed is not None:
+            yield from self.subjects.ready(live.workspace_id, _data_key_of(live.state))
         try:
             draft, commit, header = self._prepare(session, batch, creation, opening)
         except (Conflict, ValidationFailed):
@@ -303,7 +317,7 @@ class Executions(History):
                 raise outcome
             if isinstance(outcome, Seen):
                 self._live.forget(live.execution_id)
-                landed = Receipt.found(live.execution_id, session.commit_id, outcome.header, outcome.body)
+                landed = Receipt.found(live.execution_id, session.commit_id, outcome.header, outcome.body, outcome.opened)
                 return landed if outcome.body == commit.body else _first_receipt(landed, batch)
             self._settle(live, draft, commit)
             if draft.status is not None and draft.status in FINAL and self.endings.is_watched(live.execution_id):
@@ -315,7 +329,8 @@ class Executions(History):
             self._live.forget(live.execution_id)
             raise
         fault("commit.applied")
-        return Receipt.of(header, commit.digest, commit.body)
+        opened = encode_mutations(draft.mutations) if self.subjects.sealed is not None and is_sealed(commit.body) else None
+        return Receipt.of(header, commit.digest, commit.body, opened)
 
     def _settle(self, live: CachedExecution, draft: Draft, commit: Commit) -> None:
         """Apply a stored commit to the cached state."""
@@ -346,6 +361,10 @@ class Executions(History):
                 raise _moved_on(session)
             migrating = migrating or due_migration(live.state)
             draft = plan(live.state, batch, self.limits, opening, is_counted=terms.is_counted, migrating=migrating)
+            sealed, seal, data_key = self.subjects.sealed, None, None
+            if sealed is not None:
+                data_key = _data_key_in(draft.get("identity", ONLY))
+                seal = sealed.commit_seal(live.workspace_id, live.execution_id, data_key)
             if live.state.revision != session.revision:  # a function of the batch has itself committed
                 raise _moved_on(session)
             commit, header = build_commit(
@@ -362,7 +381,11 @@ class Executions(History):
                 creation=creation,
                 mark=None if draft.status is terms.mark is None else mark_of(draft, terms.mark),
                 is_named=terms.commit_id is not None,
+                seal=seal,
             )
+        if creation is not None and data_key is not None:
+            listed = self.subjects.listed(live.workspace_id, data_key, f"run/{live.execution_id}")
+            commit = msgspec.structs.replace(commit, ops=(*commit.ops, listed))
         if self._end_messages is not None and draft.status is not None and draft.status in FINAL:
             ended_ms = to_ms(header.committed_at)
             ops = self._end_messages.messages(live.workspace_id, live.execution_id, commit.revision, draft.status, ended_ms)
@@ -375,6 +398,8 @@ class Executions(History):
         check_id(execution_id, "execution_id", self.limits.key_bytes)
         live = self._live.get(execution_id)
         if live is not None:
+            if self.subjects.sealed is not None:
+                yield from self._check_not_erased(live)
             if (yield from self._catch_up(live)):
                 return live
             self._live.forget(execution_id)
@@ -397,7 +422,7 @@ class Executions(History):
         try:
             state = rebuild(loaded)
             self._check_signature(loaded.head, state)
-        except Corrupted as error:
+        except (Corrupted, ValueErased) as error:
             return error
         return UnsharedExecution(loaded.head, CachedExecution(execution_id, loaded.head.workspace_id, state))
 
@@ -421,6 +446,20 @@ class Executions(History):
             if isinstance(outcome, StepwellError):
                 outcomes[place] = outcome
         return outcomes
+
+    def _check_not_erased(self, live: CachedExecution) -> Operation[None]:
+        """Raise ``ValueErased`` for a cached execution whose key was erased: memory must not outlive the key."""
+        data_key = _data_key_of(live.state)
+        if data_key is not None:
+            try:
+                yield from self.subjects.ready(live.workspace_id, data_key)
+            except ValueErased:
+                self._live.forget(live.execution_id)
+                raise ValueErased(execution_id=live.execution_id) from None
+
+    def forget(self, execution_id: str) -> None:
+        """Remove the cached state of an execution."""
+        self._live.forget(execution_id)
 
     def _check_signature(self, head: Head, state: State) -> None:
         """Raise ``Corrupted`` if the head's signature does not match.
@@ -492,6 +531,16 @@ class Executions(History):
             self._live.forget(execution_id)
 
 
+def _data_key_of(state: State) -> str | None:
+    """Return the id of the data key of an execution's subject, if it has one."""
+    return _data_key_in(state.sections["identity"].get(ONLY))
+
+
+def _data_key_in(identity: bytes | None) -> str | None:
+    # Most executions have no subject, and need not be decoded to know it.
+    return decode_metadata(identity).data_key if identity is not None and b'"data_key"' in identity else None
+
+
 def _catch_up(live: CachedExecution, loaded: Loaded, behind: int) -> bool:
     """Apply loaded commits to a cached state; return False if they do not follow it."""
     with live.lock:
@@ -504,7 +553,7 @@ def _catch_up(live: CachedExecution, loaded: Loaded, behind: int) -> bool:
 
 def _first_receipt(landed: Receipt, batch: Sequence[Planned]) -> Receipt:
     """Return the receipt of a commit that landed before. Raise ``Conflict`` if its id is now used for other changes."""
-    if not is_repetition(batch, landed.body):
+    if not is_repetition(batch, landed.readable):
         raise Conflict(
             f"commit {landed.commit_id!r} of execution {landed.execution_id!r} landed with other changes, at revision "
             f"{landed.revision}; give these changes a commit_id of their own"

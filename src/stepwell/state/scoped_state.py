@@ -36,6 +36,7 @@ from stepwell.model.validation import refusal
 from stepwell.model.value import Value, canonical, decode, from_value
 from stepwell.pipeline.notifications import Notifications, Subscription
 from stepwell.pipeline.operations import Operation, read, wait, write_or_raise
+from stepwell.state.subjects import Subjects
 from stepwell.state.transaction_buffer import Buffer, HasScope, check_number, check_revision, scope_of, ttl_ms
 
 __all__ = ["ScopeOperations", "StateOperations", "as_scope", "child_scope", "must_slide"]
@@ -62,6 +63,8 @@ class StateOperations:
 
     def __init__(self, store: Store, limits: Limits, notifications: Notifications, clock: Clock) -> None:
         self.store, self.limits, self.notifications, self.clock = store, limits, notifications, clock
+        self.subjects = Subjects(None)
+        """Whose data scopes hold."""
         self._writes_with_end = 0
 
     def write(self, *ops: StateOp, guards: tuple[LockGuard, ...] = ()) -> Operation[Sequence[object]]:

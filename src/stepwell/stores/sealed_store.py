@@ -43,6 +43,7 @@ from stepwell.model.scoped_operations import (
     Delete,
     Increment,
     Merge,
+    Migrate,
     Put,
     StateOp,
     StoredEntry,
@@ -51,7 +52,7 @@ from stepwell.model.sealed_value import Place, is_sealed, open_value, read_seale
 from stepwell.model.snapshot import StoredSnapshot, seal_snapshot, stored_state
 from stepwell.model.value import canonical, decode
 
-__all__ = ["ERASED_INPUT", "DataKeys", "SealedStore", "check_unsealed"]
+__all__ = ["ERASED_INPUT", "DataKeys", "SealedStore", "as_stored", "check_unsealed", "is_erased"]
 
 ERASED_INPUT = b""
 """The input of a queue item whose key was erased."""
@@ -160,7 +161,7 @@ class _ErasedEntry:
             stored.ttl_ms,
             stored.sliding,
         )
-        self.is_sound, self._error = True, error
+        self.is_sound, self.version, self._error = True, stored.version, error
 
     @property
     def data(self) -> bytes:
@@ -452,7 +453,7 @@ class SealedStore:
         """Return operations with sealed values; note of each copy how many operations it became."""
         sealed: list[StateOp] = []
         for op in ops:
-            if isinstance(op, Put) and holds_values(op.scope):
+            if isinstance(op, Put | Migrate) and holds_values(op.scope):
                 sealed.append(msgspec.structs.replace(op, value=msgspec.Raw(self._value(op.scope, op.key, bytes(op.value)))))
             elif isinstance(op, Copy):
                 copied = self._copied(op)
@@ -479,7 +480,8 @@ class SealedStore:
             return []
         left = None if row.expires_ms is None else max(1, row.expires_ms - self.inner.now_ms())
         value = msgspec.Raw(self._value(op.to_scope, op.to_key, row.data))
-        put = Put(op.to_scope, op.to_key, value, ttl_ms=row.ttl_ms if row.sliding else left, sliding=row.sliding)
+        ttl_ms = row.ttl_ms if row.sliding else left
+        put = Put(op.to_scope, op.to_key, value, ttl_ms=ttl_ms, sliding=row.sliding, version=row.version)
         is_moved = op.move and (op.scope, op.key) != (op.to_scope, op.to_key)
         return [put, Delete(op.scope, op.key, row.revision)] if is_moved else [put]
 
@@ -498,6 +500,7 @@ class SealedStore:
                 ttl_ms=row.ttl_ms if row.sliding else left,
                 sliding=row.sliding,
                 expected=row.revision,
+                version=row.version,
             )
             self.inner.write((StateBatch((put,)),))
 
@@ -533,6 +536,16 @@ def _merged(answers: Sequence[object], counts: Sequence[int]) -> list[object]:
             next(left)
         found.append(count > 0)
     return found
+
+
+def as_stored(store: Store) -> Store:
+    """Return a store that gives values as they are stored, sealed if they are."""
+    return store.inner if isinstance(store, SealedStore) else store
+
+
+def is_erased(row: StoredEntry) -> bool:
+    """Return whether the value of an entry was erased: its ``data`` raises."""
+    return isinstance(row, _ErasedEntry)
 
 
 class _Settings(msgspec.Struct, frozen=True, omit_defaults=True):

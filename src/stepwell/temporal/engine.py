@@ -82,11 +82,11 @@ class TemporalEngine:
         if claimed.fence > 1 and await driver.run(self._resuming.resume(claimed)):
             self._host.starter.wake()
             return
-        trigger, governance = split_input(claimed.input)
+        asked = split_input(claimed.input)
         identity = self._starting.identity_of_item(
-            workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id, TEMPORAL, governance
+            workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id, asked, TEMPORAL
         )
-        origin = Origin(claimed.item_id, claimed.fence, identity, msgspec.Raw(trigger))
+        origin = Origin(claimed.item_id, claimed.fence, identity, msgspec.Raw(asked.trigger))
         is_declared = await self._host.is_declared(name, claimed.version)
         given = RunInput(claimed.execution_id, claimed.workspace_id, name, workflow.version, is_declared, origin)
         record = EngineRecord(

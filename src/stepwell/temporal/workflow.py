@@ -550,7 +550,7 @@ class _DeclaredRun(_Local):
                     self._abandon(token_id)
                 case Note():
                     if not workflow.unsafe.is_replaying():
-                        log_note(self._given.execution_id, effect)
+                        log_note(self._identity, effect)
                 case CancelChild() | End():
                     pass
         self._start_waiting()

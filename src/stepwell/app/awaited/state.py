@@ -103,6 +103,15 @@ class AsyncScopedState:
         """
         return await self._driver.run(self._do.delete(key, revision))
 
+    async def hold_data_of(self, subject: Id) -> None:
+        """Say whose data this scope holds, such as ``"user:42"``, for ``well.find`` and ``well.erase``.
+
+        What it has already is encrypted anew, under the key of the subject. The well needs ``encryption``.
+
+        Raise ``Conflict`` if it holds the data of another subject, and ``InvalidInput`` in a well without keys.
+        """
+        return await self._driver.run(self._shared.subjects.bind(self.scope, id_text(subject)))
+
     async def exists(self, key: str) -> bool:
         """Return whether a key exists. This does not restart a sliding TTL."""
         return await self._driver.run(self._do.exists(key))

@@ -47,8 +47,10 @@ if TYPE_CHECKING:
     from stepwell.contract.store import Durability, Store
     from stepwell.flow.definition.node import Definition
     from stepwell.maintenance.backup import BackupReport
+    from stepwell.maintenance.erasure import ErasureReceipt, RotationReport, SubjectData
     from stepwell.maintenance.restore import RestoreReport
     from stepwell.maintenance.state_migration import MigrationReport, Progress
+    from stepwell.model.cipher import KeyRing
     from stepwell.model.execution_state import Change, ExecutionState
     from stepwell.model.receipt import Receipt
     from stepwell.model.receipt_chain import Verification
@@ -126,6 +128,10 @@ class AsyncStepwell:
     - ``clock``: the source of time; a ``FakeClock`` in tests.
     - ``limits``: how large ids, values and commits may be.
     - ``signing_key``: bytes, kept outside the store, that sign the newest receipt of each execution.
+    - ``encryption``: a ``KeyRing``, or the path of its file, to encrypt all values with; ``STEPWELL_KEYRING`` by default.
+    - ``compress_over``: compress values of more bytes than this; ``STEPWELL_COMPRESS_OVER`` by default.
+    - ``secrets``: names of keys and fields whose values are shown nowhere, such as ``"password"`` or ``"*_token"``; those of
+      ``STEPWELL_SECRETS``, separated by commas, as well.
 
     Opening raises ``InvalidInput`` for a bad argument or URL, and ``StoreUnavailable``, ``StoreForeign``, ``StoreNewer`` or
     ``StoreUnsafe`` for a store that cannot be used. Every call may raise ``StoreUnavailable`` (nothing was written),
@@ -150,14 +156,18 @@ class AsyncStepwell:
         clock: Clock | None = None,
         limits: Limits | None = None,
         signing_key: bytes | None = None,
+        encryption: KeyRing | str | Path | None = None,
+        compress_over: int | None = None,
+        secrets: Iterable[str] = (),
     ) -> None:
         from stepwell.app.arguments import check_queues, check_settings, lease_of
         from stepwell.app.composition import Parts
+        from stepwell.app.sealing import sealing_of
 
         check_settings(worker, concurrency, clock, limits, signing_key)
         self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_of(lease_seconds)
         self.queues = check_queues(queues)
-        self._parts = Parts(url, clock, limits, signing_key)
+        self._parts = Parts(url, clock, limits, signing_key, sealing_of(encryption, compress_over, secrets))
         self._host = self._make_host()
         self._driver = self._host.driver
 
@@ -273,6 +283,7 @@ class AsyncStepwell:
         trigger: Trigger | None = None,
         kept: tuple[RequestKey, KeptReply] | None = None,
         engine: str | None = None,
+        subject: Id | None = None,
     ) -> AsyncRun[Any]:
         """Start an execution of a workflow, and return its handle.
 
@@ -291,6 +302,8 @@ class AsyncStepwell:
           the execution. ``Conflict`` is raised, and nothing is started, if the key is in use.
         - ``engine``: ``"temporal"`` for an execution that Temporal runs, once a ``stepwell worker --engine temporal`` takes it
           on; ``"local"`` for one that a worker of Stepwell's runs. By default as ``choose_engine`` says.
+        - ``subject``: the person or thing whose data the execution holds, such as ``"user:42"``, for ``find`` and ``erase``. Its
+          children and what it enqueues hold data of the same. The well needs ``encryption``.
 
         Raise ``InvalidInput`` for an input that does not fit, ``NotFound`` for an unknown workflow name or workspace,
         ``LimitExceeded`` if the workspace is paused or has no free slot (``enqueue`` waits for one), ``NotActive`` for a
@@ -306,7 +319,7 @@ class AsyncStepwell:
         from stepwell.runtime.start import input_of
 
         check_engine(engine)
-        workspace, execution_id = id_text(workspace), id_text(execution_id)
+        workspace, execution_id, subject = id_text(workspace), id_text(execution_id), id_text(subject)
         workflow, value = WorkflowCall.unpack(workflow, value)
         found = await self._driver.run(self._parts.definitions.startable(workflow))
         chosen = await self._driver.run(self._parts.queue.engines.of(engine, found.name, workspace))
@@ -326,6 +339,7 @@ class AsyncStepwell:
                     ops=ops,
                     engine=chosen,
                     trigger=trigger,
+                    subject=subject,
                 )
             )
         except (AlreadyExists, LimitExceeded, NotFound) as error:  # a run that has the id may be what fills the workspace
@@ -402,6 +416,7 @@ class AsyncStepwell:
         max_attempts: int = 3,
         engine: str | None = None,
         governance: Governance | None = None,
+        subject: Id | None = None,
     ) -> AsyncQueueItem[Any]:
         """Request an execution of a workflow for when its workspace has capacity, and return the queue item at once.
 
@@ -418,6 +433,7 @@ class AsyncStepwell:
         - ``engine``: ``"temporal"`` for an execution that Temporal runs, ``"local"`` for one that a worker of Stepwell's runs.
           By default as ``choose_engine`` says.
         - ``governance``: the budgets and permissions of the execution; the workflow's own by default.
+        - ``subject``: whose data the execution holds, as for ``start``.
 
         Raise ``NotFound`` for an unknown workspace or workflow, ``NotActive``, ``InvalidInput``, ``Conflict`` if the ``key``
         or ``execution_id`` was used for another request, ``AlreadyExists`` if another execution has the id, and
@@ -446,6 +462,7 @@ class AsyncStepwell:
             max_attempts=max_attempts,
             engine=engine,
             governance=governance,
+            subject=id_text(subject),
         )
         self._host.start_worker()
         answer = await self._driver.run(self._parts.queue.items.enqueue(request))
@@ -553,6 +570,7 @@ class AsyncStepwell:
         version: int = 1,
         commit_id: Id | None = None,
         trace_id: str | None = None,
+        subject: Id | None = None,
     ) -> Receipt:
         """Create an execution whose state you change by transactions, and return the receipt of its first commit.
 
@@ -562,13 +580,15 @@ class AsyncStepwell:
         - ``workflow``, ``version``: the name and version to record for it.
         - ``commit_id``: an id of your own for the commit, which makes a retry safe.
         - ``trace_id``: the trace that it belongs to, 32 hexadecimal digits as in a ``traceparent`` header; a new one by default.
+        - ``subject``: whose data it holds, as for ``start``.
 
         Raise ``AlreadyExists`` if the id was ever used.
         """
         execution_id, workspace, commit_id = id_text(execution_id), id_text(workspace), id_text(commit_id)
-        context = {} if context is None else context
+        about: str | None = id_text(subject)
+        given: Mapping[str, Value] = {} if context is None else context
         return await self._driver.run(
-            self._parts.executions.create(execution_id, workspace, context, workflow, version, commit_id, trace_id)
+            self._parts.executions.create(execution_id, workspace, given, workflow, version, commit_id, trace_id, about)
         )
 
     async def load(self, execution_id: Id, at: int | None = None) -> ExecutionState:
@@ -740,6 +760,53 @@ class AsyncStepwell:
                 )
             )
         )
+
+    async def find(self, subject: Id, *, workspace: Id | None = None) -> list[SubjectData]:
+        """Return what is stored about a subject: its runs, queue items and scopes of state, for each workspace that has some.
+
+        - ``workspace``: look only there; None for all workspaces.
+
+        Raise ``InvalidInput`` in a well without ``encryption``, which has no subjects.
+        """
+        return await self._driver.run(self._parts.erasing.find(id_text(subject), id_text(workspace)))
+
+    async def erase(self, subject: Id, *, workspace: Id | None = None, cancel: bool = False) -> list[ErasureReceipt]:
+        """Erase the data of a subject by destroying its key, and return a receipt for each workspace that had some.
+
+        What is stored stays as it is, and every chain of receipts verifies; reading a value raises ``ValueErased``. An erasure
+        that was interrupted is finished by the same call. Backups that were made before it still have the key.
+
+        - ``workspace``: erase only there; None for all workspaces.
+        - ``cancel``: end runs that have not ended, at once and without compensation.
+
+        Raise ``NotFound`` if nothing is stored about the subject, and ``Conflict`` while it has runs that have not ended.
+
+        Example:
+
+            receipts = await well.erase("user:42", cancel=True)
+        """
+        return await self._driver.run(self._parts.erasing.erase(id_text(subject), id_text(workspace), cancels=cancel))
+
+    async def erasures(self, *, workspace: Id | None = None) -> list[ErasureReceipt]:
+        """Return the receipts of all erasures, the oldest first. They do not have the subjects' names."""
+        return await self._driver.run(self._parts.erasing.receipts(id_text(workspace)))
+
+    async def rotate_keys(self) -> RotationReport:
+        """Wrap every data key with the active key of the ring, so that older keys of the ring can be taken away.
+
+        No value is encrypted anew. A rotation that was interrupted goes on by the same call. Raise ``EncryptionKeyMissing`` if the
+        ring lacks a key that data keys are wrapped with.
+        """
+        return await self._driver.run(self._parts.rotate_keys())
+
+    def redact(self, value: Value, *, secrets: Iterable[str] = ()) -> Value:
+        """Return a value as it may be shown: with ``[secret]`` in place of what is declared secret.
+
+        Secret is what this well's ``secrets`` name, and what the steps and workflows of this process declare.
+
+        - ``secrets``: more names, such as those of the run that the value is from (``state.identity.secrets``).
+        """
+        return self._parts.redaction_with(secrets).value(value)
 
     async def delete(self, execution_id: Id) -> None:
         """Delete an execution with its history. Its id is never used again, so that a late writer cannot revive it."""

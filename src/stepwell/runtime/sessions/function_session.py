@@ -47,6 +47,7 @@ from stepwell.runtime.sessions.waits import Waits
 from stepwell.runtime.steps.attempt import contained, in_thread
 from stepwell.runtime.steps.context import WorkflowContext, here
 from stepwell.runtime.steps.outcome import error_value
+from stepwell.runtime.steps.secret_errors import hide_secrets
 from stepwell.runtime.unwinding import Abandoned, Suspended, Undoing
 
 __all__ = [
@@ -260,6 +261,8 @@ class FunctionSession(Session):
         """End as FAILED, or as CANCELLED after a cancel request. Completed steps are compensated first."""
         if self._writer.end is not None:
             raise self._writer.end
+        if self._identity.secrets:
+            hide_secrets(self._identity.secrets, error, self._writer.state.sections["trigger"].get(ONLY))
         if self._waits.cancel is None:
             status, result = await self._compensate(Status.FAILED, error_value(error))
         else:

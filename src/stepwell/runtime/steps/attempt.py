@@ -25,6 +25,7 @@ from stepwell.model.record import Metadata
 from stepwell.runtime.steps.budget import Budget, HasState
 from stepwell.runtime.steps.context import StepContext, here
 from stepwell.runtime.steps.outcome import Told, error_names, error_value
+from stepwell.runtime.steps.secret_errors import hide_secrets
 from stepwell.runtime.unwinding import Unwinding
 
 if TYPE_CHECKING:
@@ -159,6 +160,8 @@ class Attempts:
         try:
             output = await _attempt(step, context, arguments, keywords, services, seconds)
         except Exception as error:  # noqa: BLE001 - the caller's policy decides what it means
+            if self._identity.secrets:
+                hide_secrets(self._identity.secrets, error, started_by, (arguments, keywords))
             # No variable of this frame may keep the error: its traceback has the frame, which would be a reference cycle.
             return self._result(context, began, b"", error)
         finally:

@@ -26,6 +26,7 @@ from stepwell.kernel.protocol import (
 )
 from stepwell.kernel.turn import EffectDone, Refusal
 from stepwell.model.record import Metadata
+from stepwell.model.redaction import Redaction
 from stepwell.runtime.services import Services
 from stepwell.runtime.start import seed_of
 from stepwell.runtime.steps.attempt import Attempts
@@ -136,7 +137,7 @@ class KernelEffects:
 
     def note(self, asked: Note) -> None:
         """Log a workflow's message."""
-        log_note(self._identity.execution_id, asked)
+        log_note(self._identity, asked)
 
     def _begin(self, asked: RunStep | StartChild, number: int, make: Callable[[], Coroutine[Any, Any, EffectDone]]) -> None:
         found = self._tasks.get(asked.token_id)
@@ -215,10 +216,13 @@ def _failed(
     )
 
 
-def log_note(execution_id: str, asked: Note) -> None:
-    """Write what a workflow logs."""
+def log_note(identity: Metadata, asked: Note) -> None:
+    """Write what a workflow logs, without what is declared secret."""
     level = logging.getLevelNamesMapping().get(asked.level.upper(), logging.INFO)
-    extra = "" if asked.data is None else f" {asked.data!r}"
+    execution_id, data = identity.execution_id, asked.data
+    if identity.secrets:
+        data = Redaction(identity.secrets).value(data)
+    extra = "" if data is None else f" {data!r}"
     notes.log(level, "%s %s: %s%s", execution_id, asked.key, asked.message, extra)
 
 
