@@ -15,7 +15,7 @@ from tests.acceptance.faces import step_records
 from tests.support import process_steps
 
 from stepwell import ExecutionFailed, InvalidInput, Status, Stepwell, step, workflow
-from stepwell.flow import call, define
+from stepwell.flow import call, define, map_data
 
 WAIT = 20
 
@@ -287,3 +287,14 @@ def test_input_arrives_as_its_annotations_say(well: Any) -> None:
     assert well.start(calls_child, "plain").result(WAIT) == [1, {"a": [1]}]
     with pytest.raises(InvalidInput, match="'size' would be lost"):
         well.start(takes, {"order": {"number": 1, "size": 2}})
+
+
+ECHO = define("echoes-its-input", map_data("{{ trigger.input }}"))
+
+
+@pytest.mark.parametrize("kind", ["enum", "tuple", "ordered"])
+def test_input_of_a_definition_is_a_plain_value(well: Any, kind: str) -> None:
+    for begin in (well.start, well.enqueue):
+        with pytest.raises(InvalidInput, match=r"the input of workflow 'echoes-its-input', at .* would come back as a"):
+            begin(ECHO, NOTES[kind])
+    assert well.start(ECHO, NOTES["plain"]).result(WAIT) == NOTES["plain"]

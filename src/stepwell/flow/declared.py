@@ -11,7 +11,7 @@ from stepwell.flow.definition.node import Definition
 from stepwell.flow.function import Workflow, caller
 from stepwell.flow.json_schema import check_schema
 from stepwell.model.limits import Limits
-from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode, to_value
+from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode
 
 __all__ = ["DeclaredWorkflow"]
 
@@ -40,8 +40,8 @@ class DeclaredWorkflow(Workflow[..., Any]):
         return True
 
     def value_of(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
-        """Return the input of a call as one value."""
-        return to_value(keywords) if keywords else to_value(arguments[0] if arguments else None)
+        """Return the input of a call as one value. ``encode_input`` refuses what is none: no annotation says how to read it."""
+        return keywords or (arguments[0] if arguments else None)
 
     def input_of(self, value: object) -> Value:
         """Return the input to start with; ``UNSET`` becomes None."""
@@ -49,10 +49,10 @@ class DeclaredWorkflow(Workflow[..., Any]):
 
     def encode_input(self, value: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
         """Return an input as canonical bytes. Raise ``InvalidInput`` if it does not match the schema."""
-        plain = to_value(value)
+        data = canonical(value, limits, what=f"the input of workflow {self.name!r}")
         if self.definition.input_schema is not None:
-            check_schema(plain, self.definition.input_schema)
-        return canonical(plain, limits, what=f"the input of workflow {self.name!r}")
+            check_schema(decode(data), self.definition.input_schema)
+        return data
 
     def bind(self, value: Value) -> dict[str, Any]:
         """Return the input under the name ``input``, since a definition has no parameters."""
