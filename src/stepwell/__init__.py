@@ -96,7 +96,18 @@ if TYPE_CHECKING:
     from stepwell.queue.worker_presence import WorkerPresence
     from stepwell.runtime.definitions import DefinitionSummary
     from stepwell.runtime.progress import Offer, Progress, Waiting
-    from stepwell.runtime.sessions.workflow_api import compensate, map, now, patched, random, sleep, uuid, wait_signal
+    from stepwell.runtime.sessions.approval import ApprovalResult
+    from stepwell.runtime.sessions.workflow_api import (
+        compensate,
+        map,
+        now,
+        patched,
+        random,
+        sleep,
+        uuid,
+        wait_approval,
+        wait_signal,
+    )
     from stepwell.runtime.step_history import AttemptRecord, ErrorRecord, StepRecord
     from stepwell.runtime.steps.context import current
     from stepwell.runtime.waiting_on import WaitingOn
@@ -114,6 +125,7 @@ __all__ = [
     "AlreadyRecorded",
     "Amount",
     "Answer",
+    "ApprovalResult",
     "AsyncQueueItem",
     "AsyncRun",
     "AsyncStepwell",
@@ -245,6 +257,7 @@ __all__ = [
     "uuid",
     "verify_backup",
     "verify_proof",
+    "wait_approval",
     "wait_signal",
     "workflow",
     "workspace_queue",
@@ -339,7 +352,18 @@ _HOMES = {
     "queue.requests": ("QueueRequest", "enqueue", "workspace_queue"),
     "queue.schedule": ("ScheduleSummary",),
     "runtime.steps.context": ("current",),
-    "runtime.sessions.workflow_api": ("compensate", "map", "now", "patched", "random", "sleep", "uuid", "wait_signal"),
+    "runtime.sessions.workflow_api": (
+        "compensate",
+        "map",
+        "now",
+        "patched",
+        "random",
+        "sleep",
+        "uuid",
+        "wait_approval",
+        "wait_signal",
+    ),
+    "runtime.sessions.approval": ("ApprovalResult",),
     "runtime.definitions": ("DefinitionSummary",),
     "runtime.progress": ("Offer", "Progress", "Waiting"),
     "runtime.step_history": ("AttemptRecord", "ErrorRecord", "StepRecord"),

@@ -314,6 +314,10 @@ def _of_function(state: ExecutionState, tokens: dict[str, Token]) -> Progress:
             case "signal":
                 waiting.append(Waiting(key, "signal", str(value.get("name", "")), until))
                 offers.append(Offer(str(value.get("name", "")), "signal", key))
+            case "approval":
+                people = tuple(str(each) for each in cast("list[Any]", value.get("approvers") or ()))
+                waiting.append(Waiting(key, "approval", key, until))
+                offers.append(Offer(key, "approval", key, str(value.get("title", "")), people, value.get("details")))
             case "child":
                 waiting.append(Waiting(key, "child", str(value.get("execution_id", "")), until))
             case "retry":

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
@@ -11,6 +10,7 @@ from stepwell.clock import to_ms
 from stepwell.duration import time_of
 from stepwell.flow.definition.node import Approval, CancelScopeNode, Deferred, Signal, Wait
 from stepwell.flow.language.template import compile_template
+from stepwell.kernel.approvals import counted, verdict
 from stepwell.kernel.data_view import TemplateData, ending, output_of
 from stepwell.kernel.nodes.scopes import leave
 from stepwell.kernel.protocol import Trouble, trouble
@@ -201,33 +201,14 @@ def _unanswered(run: Interpreter, token: LiveToken, node: Approval) -> None:
 
 def _decide(run: Interpreter, token: LiveToken, node: Approval, value: Value) -> None:
     """Count one answer. Ignore it if it is malformed, from a person who was not asked, or that person's second one."""
-    decision = _decision(value)
-    people, made = token.value["approvers"], token.value["decisions"]
-    if decision is None or (people and decision["by"] not in people):
+    people = token.value["approvers"]
+    made = counted(token.value["decisions"], people, value)
+    if made is None:
         return
-    if decision["by"] is not None and any(other["by"] == decision["by"] for other in made):
-        return
-    made = [*made, decision]
     canonical(made, run.changes.limits, what=f"the decisions of approval {token.place.name!r}")
     token.value["decisions"] = made
     run.changes.touch(token)
-    agreed = sum(1 for each in made if each["is_approved"])
-    if people:  # escalation replaces the approvers, so count only answers of the current ones
-        could_agree = agreed + len(set(people) - {each["by"] for each in made})
-        is_refused = could_agree < node.needed
-    else:
-        is_refused = len(made) - agreed >= node.needed
-    if agreed >= node.needed or is_refused:
+    is_approved = verdict(made, people, node.needed)
+    if is_approved is not None:
         run.quiet(token)
-        run.record_and_go_on(token, canonical({"is_approved": agreed >= node.needed, "decisions": made}, run.changes.limits))
-
-
-def _decision(value: Value) -> dict[str, Any] | None:
-    if isinstance(value, bool):
-        return {"by": None, "is_approved": value}
-    if not isinstance(value, Mapping):
-        return None
-    given = cast("Mapping[str, Any]", value)
-    if not isinstance(given.get("is_approved"), bool):
-        return None
-    return {"by": None, **given}
+        run.record_and_go_on(token, canonical({"is_approved": is_approved, "decisions": made}, run.changes.limits))

@@ -22,6 +22,7 @@ from stepwell.errors import (
 )
 from stepwell.flow.function import Step, Workflow
 from stepwell.flow.retry import Retry
+from stepwell.kernel.approvals import counted, verdict
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.ids import child_id_of
 from stepwell.model.mutation import IncrementStepCount
@@ -30,6 +31,7 @@ from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, recode, to_value
 from stepwell.runtime.inbox import CANCEL_STEP, CHILD, SIGNAL, Inbox, Message
 from stepwell.runtime.services import Services
+from stepwell.runtime.sessions.approval import ApprovalRequest, ApprovalResult
 from stepwell.runtime.sessions.call_positions import OutsideSequence
 from stepwell.runtime.sessions.call_record import CallRecord
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
@@ -309,7 +311,7 @@ class Calls:
             if self._waits.is_holding:
                 await self._hold()
             token = record.token(key)
-            due = token["due_ms"] if token else None if seconds is None else self._services.clock.now_ms() + round(seconds * 1000)
+            due = token["due_ms"] if token else self._due_ms(seconds)
             if not token:
                 waiting = {"position": position, "name": name, "due_ms": due}
                 await self._writer.commit([record.token_put(key, "signal", waiting)])
@@ -324,6 +326,58 @@ class Calls:
         if "timed_out" in output:
             raise TimeoutError(f"signal {name!r} did not come within {seconds or 0:g} s, the timeout of wait_signal")
         return output["value"]
+
+    async def approval(self, asked: ApprovalRequest, position: str, key: str) -> ApprovalResult:
+        """Ask for an approval, and return how it was decided. Raise ``TimeoutError``.
+
+        Each answer is recorded in the commit that takes it from the inbox. The signal that answers has the call's key for its name.
+        """
+        record, label = self._record, f"approval:{asked.name}"
+        recorded = record.answer(label, position, key)
+        if recorded is None:
+            self._waits.deliver_cancel(position)
+            if self._waits.is_holding:
+                await self._hold()
+            output = await self._decided(asked, position, key, label)
+        elif was_given_up(recorded):
+            return await self._waits.stay()
+        else:
+            output = recorded.output
+        if "timed_out" in output:
+            raise TimeoutError(f"approval {key!r} was not answered within {asked.seconds or 0:g} s, the timeout of wait_approval")
+        return ApprovalResult(output["is_approved"], tuple(output["decisions"]))
+
+    async def _decided(self, asked: ApprovalRequest, position: str, key: str, label: str) -> dict[str, Value]:
+        """Collect answers until the approval is decided or its time is over; record and return the output."""
+        record = self._record
+        token: dict[str, Any] = record.token(key)
+        if not token:
+            token = {"position": position, "title": asked.title, "approvers": list(asked.approvers), "decisions": []}
+            token |= {"due_ms": self._due_ms(asked.seconds)}
+            if asked.details is not None:
+                token["details"] = to_value(asked.details, what=f"the details of approval {key!r}")
+            await self._writer.commit([record.token_put(key, "approval", token)])
+        while True:
+            message = await self._wait(key, position, SIGNAL, key, token["due_ms"], label)
+            output: dict[str, Value] | None = None
+            if message is not None:
+                made = counted(token["decisions"], token["approvers"], message.value)
+                token |= {} if made is None else {"decisions": made}
+                is_approved = verdict(token["decisions"], token["approvers"], asked.needed)
+                if is_approved is not None:
+                    output = {"is_approved": is_approved, "decisions": token["decisions"]}
+            elif asked.escalate_to and not token.get("is_escalated"):
+                token |= {"approvers": list(asked.escalate_to), "is_escalated": True, "due_ms": self._due_ms(asked.seconds)}
+            else:
+                output = {"timed_out": True}
+            if output is not None:
+                done = record.put(key, position, StepStatus.COMPLETED, recode(output), 0, label)
+                await self._writer.commit([*record.token_drop(key), done, *self._inbox.taking(message)])
+                return output
+            await self._writer.commit([record.token_put(key, "approval", token), *self._inbox.taking(message)])
+
+    def _due_ms(self, seconds: float | None) -> int | None:
+        return None if seconds is None else self._services.clock.now_ms() + round(seconds * 1000)
 
     async def child(self, workflow: Workflow[..., Any], value: Value, position: str, key: str) -> Any:
         """Run a child execution, and return the result that its last message has."""

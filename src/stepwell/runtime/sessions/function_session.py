@@ -37,6 +37,7 @@ from stepwell.model.value import Value, canonical, decode, from_value, recode
 from stepwell.runtime.crash_suspicion import cleared_marks
 from stepwell.runtime.inbox import Message
 from stepwell.runtime.services import Services
+from stepwell.runtime.sessions.approval import ApprovalRequest
 from stepwell.runtime.sessions.call_positions import CallSequence, CallTree, OutsideSequence, branch, is_before
 from stepwell.runtime.sessions.call_record import CallRecord
 from stepwell.runtime.sessions.calls import Calls
@@ -427,6 +428,12 @@ class FunctionSession(Session):
         position, key = self._next(f"signal:{name}")
         wait = partial(self._calls.signal, name, seconds, position, key)
         return self._coloured(wait if kind is None else partial(_typed, wait, name, kind), position, f"wait_signal({name!r})")
+
+    def wait_approval(self, asked: ApprovalRequest) -> Any:
+        """Ask people for a decision, durably."""
+        position, key = self._next(asked.name)
+        wait = partial(self._calls.approval, asked, position, key)
+        return self._coloured(wait, position, f"wait_approval({asked.title!r})")
 
     def map(self, function: Callable[[Any], Any], items: list[Any], concurrency: int, *, is_total: bool = False) -> Any:
         """Call a function for each item, concurrently up to a limit; return the outputs in order of the items.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from datetime import datetime
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, overload
@@ -12,9 +12,10 @@ from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
 from stepwell.flow.function import Step, caller
 from stepwell.model.ids import check_key
+from stepwell.runtime.sessions.approval import ApprovalRequest, ApprovalResult, people_of
 from stepwell.runtime.sessions.function_session import FunctionSession
 
-__all__ = ["compensate", "map", "now", "patched", "random", "sleep", "uuid", "wait_signal"]
+__all__ = ["compensate", "map", "now", "patched", "random", "sleep", "uuid", "wait_approval", "wait_signal"]
 
 secure_random = SystemRandom()
 
@@ -67,6 +68,50 @@ def wait_signal(name: str, *, type: Any = None, timeout: Span | None = None) -> 
     """
     limit = None if timeout is None else seconds_of(timeout, "timeout")
     return _session("wait_signal").wait_signal(check_key(name, "a signal's name"), limit, type)
+
+
+def wait_approval(
+    title: str,
+    *,
+    details: Any = None,
+    approvers: Sequence[str] = (),
+    needed: int = 1,
+    timeout: Span | None = None,
+    escalate_to: Sequence[str] = (),
+    name: str = "approval",
+) -> Coroutine[Any, Any, ApprovalResult]:
+    """Ask people for a decision, wait durably for their answers, and return how they decided.
+
+    In an ``async def`` workflow it is awaited; in a ``def`` workflow it blocks. An answer is a signal with the name of the call,
+    ``approval`` or ``approval#2`` for the second one, and the value ``{"by": "ada", "is_approved": True}`` with any other fields.
+
+    - ``title``: what is asked; ``details``: a value that is shown with it.
+    - ``approvers``: the people who may answer; empty for anybody.
+    - ``needed``: how many must agree. It is refused once that number can no longer be reached.
+    - ``timeout``: how long to wait; None without a limit.
+    - ``escalate_to``: the people who are asked after that, once and for as long again.
+    - ``name``: the name of the call.
+
+    Raise ``TimeoutError`` if it is not decided in time, and ``InvalidInput`` outside workflow code.
+
+    Example:
+
+        answer = await stepwell.wait_approval("Refund 900 cents?", approvers=["ada", "bob"], timeout="3d")
+        if answer.is_approved: ...
+    """
+    limit = None if timeout is None else seconds_of(timeout, "timeout")
+    asked = ApprovalRequest(
+        check_key(title, "the title of an approval"),
+        check_key(name, "the name of an approval"),
+        details,
+        people_of(approvers, needed, "approvers"),
+        needed,
+        limit,
+        people_of(escalate_to, needed, "escalate_to"),
+    )
+    if escalate_to and limit is None:
+        raise InvalidInput("escalate_to needs a timeout, after which these people are asked")
+    return _session("wait_approval").wait_approval(asked)
 
 
 @overload
