@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import UNSET
 
-from stepwell.cli.output import Screen
+from stepwell.cli.output import Terminal
 from stepwell.cli.workflow_loader import read_text
 from stepwell.config import choose_url
 from stepwell.duration import moment_of, seconds_of
@@ -123,9 +123,9 @@ class CliSettings:
     """Whether the command shows by itself which runs fail, so that the log need not."""
 
     @property
-    def screen(self) -> Screen:
+    def screen(self) -> Terminal:
         """The screen to write to."""
-        return Screen.standard(is_json=self.is_json, is_quiet=self.is_quiet)
+        return Terminal.standard(is_json=self.is_json, is_quiet=self.is_quiet)
 
     def load_modules(self) -> list[ModuleType]:
         """Import the modules of ``--module``, which registers their workflows."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 __all__ = [
-    "Screen",
+    "Terminal",
     "has_colour",
     "json_text",
     "printable",
@@ -64,7 +64,7 @@ def has_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
-class Screen:
+class Terminal:
     """Writes output for people, or with ``is_json`` for programs."""
 
     def __init__(self, out: TextIO, err: TextIO, environ: Mapping[str, str], *, is_json: bool, is_quiet: bool) -> None:
@@ -76,7 +76,7 @@ class Screen:
         self.is_table = out.isatty()
 
     @classmethod
-    def standard(cls, *, is_json: bool = False, is_quiet: bool = False) -> Screen:
+    def standard(cls, *, is_json: bool = False, is_quiet: bool = False) -> Terminal:
         """Return the screen of this process."""
         return cls(sys.stdout, sys.stderr, os.environ, is_json=is_json, is_quiet=is_quiet)
 

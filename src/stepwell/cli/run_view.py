@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stepwell.cli.output import Screen, json_text, printable, shortened
+from stepwell.cli.output import Terminal, json_text, printable, shortened
 from stepwell.errors import ExecutionCancelled, ExecutionFailed
 from stepwell.model.receipt import Receipt
 from stepwell.model.status import FINAL
@@ -212,7 +212,7 @@ def follow(well: Stepwell, execution_id: str, *, timeout: float | None = None, t
 class Ticker:
     """Writes events to standard error, on a terminal with a status line below them."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Terminal) -> None:
         self._screen, self._began, self._frame = screen, monotonic(), 0
         self._waits: tuple[str, ...] = ()
         self._is_drawn = False
@@ -262,7 +262,7 @@ def _bar(percent: float, is_wide: bool) -> str:
     return full * filled + empty * (_BAR - filled)
 
 
-def event_line(event: RunEvent, screen: Screen) -> str:
+def event_line(event: RunEvent, screen: Terminal) -> str:
     """Return an event as one line; empty for an event without news."""
     err = screen.err
     what = _in_words(event)

@@ -12,7 +12,7 @@ import click
 from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import settings
-from stepwell.cli.output import Screen, printable
+from stepwell.cli.output import Terminal, printable
 from stepwell.cli.report import report, report_rows
 from stepwell.cli.workflow_loader import definitions_of, find_workflow, source_problems_of
 from stepwell.errors import InvalidDefinition, InvalidInput, Problem
@@ -97,7 +97,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
     return told | {"code": problem.code, "message": problem.message}
 
 
-def _write(screen: Screen, sound: list[dict[str, Any]], problems: list[Problem]) -> None:
+def _write(screen: Terminal, sound: list[dict[str, Any]], problems: list[Problem]) -> None:
     for each in sound:
         bound = f" (explored in part: up to {each['bound']})" if "bound" in each else ""
         screen.note(f"{screen.paint('green', 'ok', screen.err)}  {printable(each['source'])}: {printable(each['name'])}{bound}")

@@ -10,7 +10,7 @@ import click
 from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import settings
-from stepwell.cli.output import Screen, printable
+from stepwell.cli.output import Terminal, printable
 from stepwell.cli.report import report
 from stepwell.config import choose_url, without_secrets
 
@@ -97,7 +97,7 @@ def state(
 class _Bar:
     """A progress bar on standard error, where a line can be overwritten."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Terminal) -> None:
         self._screen, self._shown = screen, ""
 
     def show(self, done: int, total: int) -> None:
@@ -115,7 +115,7 @@ class _Bar:
             self._screen.err.write("\n")
 
 
-def _write(screen: Screen, done: MigrationReport) -> None:
+def _write(screen: Terminal, done: MigrationReport) -> None:
     rows = [
         (
             each.line,

@@ -17,7 +17,7 @@ import msgspec
 from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import command
 from stepwell.cli.options import ENGINE, ID, INPUT, SPAN, VALUE, WORKSPACE, settings
-from stepwell.cli.output import Screen, printable
+from stepwell.cli.output import Terminal, printable
 from stepwell.cli.report import report, report_rows
 from stepwell.cli.run_view import Ticker, follow
 from stepwell.cli.workflow_loader import find_workflow, known_workflow
@@ -138,7 +138,7 @@ def _begin(
     return well.start(known_one, value, workspace=workspace, execution_id=execution_id, engine=engine)
 
 
-def _follow_to_end(well: Stepwell, run: Run, screen: Screen, timeout: float | None, *, is_told: bool) -> None:
+def _follow_to_end(well: Stepwell, run: Run, screen: Terminal, timeout: float | None, *, is_told: bool) -> None:
     """Show the events (with ``is_told``, as JSON lines), then the result. Raise the error of a run that did not complete."""
     ticker = Ticker(screen)
     try:
@@ -163,7 +163,7 @@ def _outcome(state: ExecutionState) -> dict[str, Any]:
     return who | (state.result or {})
 
 
-def _say_how_to_go_on(screen: Screen, target: str, execution_id: str) -> None:
+def _say_how_to_go_on(screen: Terminal, target: str, execution_id: str) -> None:
     _end_when_interrupted()  # before the message that a second Ctrl-C ends the process
     again = f"stepwell run {quote(printable(target))} --id {quote(printable(execution_id))}"
     screen.complain(f"interrupted; the run is kept, continue it with: {again}")

@@ -10,7 +10,7 @@ import msgspec
 
 from stepwell.cli.main import command
 from stepwell.cli.options import settings
-from stepwell.cli.output import Screen, printable
+from stepwell.cli.output import Terminal, printable
 from stepwell.cli.run_view import RunEvent, bars, events_of, offer_text, waiting_text
 from stepwell.errors import StepFailed
 from stepwell.model.execution_state import ExecutionState
@@ -88,7 +88,7 @@ def _receipt(receipt: Receipt) -> dict[str, Value]:
     }
 
 
-def _write_state(screen: Screen, state: ExecutionState, progress: Progress | None) -> None:
+def _write_state(screen: Terminal, state: ExecutionState, progress: Progress | None) -> None:
     who = state.identity
     screen.write(f"{screen.paint('bold', printable(who.execution_id))}  {screen.paint_status(state.status)}")
     fields: list[tuple[str, str]] = [
@@ -118,7 +118,7 @@ def _standing(execution_id: str, progress: Progress | None) -> list[tuple[str, s
     ]
 
 
-def _ending(screen: Screen, state: ExecutionState) -> list[tuple[str, str]]:
+def _ending(screen: Terminal, state: ExecutionState) -> list[tuple[str, str]]:
     match state.result:
         case {"output": output}:
             return [("output", screen.brief(output))]
@@ -128,7 +128,7 @@ def _ending(screen: Screen, state: ExecutionState) -> list[tuple[str, str]]:
             return []
 
 
-def _write_own_failure(screen: Screen, state: ExecutionState, steps: Sequence[StepRecord]) -> None:
+def _write_own_failure(screen: Terminal, state: ExecutionState, steps: Sequence[StepRecord]) -> None:
     """Write the traceback of a run that its own code failed; that of a failed step stands with its attempts."""
     match state.result:
         case {"error": {"kind": kind, "traceback": str(text)}} if kind != StepFailed.__name__:
@@ -139,12 +139,12 @@ def _write_own_failure(screen: Screen, state: ExecutionState, steps: Sequence[St
             return
 
 
-def _write_traceback(screen: Screen, text: str, *, indent: int) -> None:
+def _write_traceback(screen: Terminal, text: str, *, indent: int) -> None:
     for line in text.splitlines():
         screen.write(f"{' ' * indent}{screen.paint('dim', printable(line))}")
 
 
-def _write_failures(screen: Screen, steps: Sequence[StepRecord]) -> None:
+def _write_failures(screen: Terminal, steps: Sequence[StepRecord]) -> None:
     failures = [(step, attempt) for step in steps for attempt in step.attempts if attempt.error is not None]
     if not failures:
         return
@@ -156,7 +156,7 @@ def _write_failures(screen: Screen, steps: Sequence[StepRecord]) -> None:
         _write_traceback(screen, attempt.traceback or "", indent=4)
 
 
-def _write_timeline(screen: Screen, events: Sequence[RunEvent]) -> None:
+def _write_timeline(screen: Terminal, events: Sequence[RunEvent]) -> None:
     steps = [event for event in events if event.event == "step"]
     if not steps:
         return
@@ -174,7 +174,7 @@ def _write_timeline(screen: Screen, events: Sequence[RunEvent]) -> None:
         screen.write(f"  {row}")
 
 
-def _write_receipts(screen: Screen, receipts: Sequence[Receipt], shown: int) -> None:
+def _write_receipts(screen: Terminal, receipts: Sequence[Receipt], shown: int) -> None:
     if not shown or not receipts:
         return
     screen.write()
