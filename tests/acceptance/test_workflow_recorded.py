@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -129,6 +130,18 @@ async def forgets_branch() -> str:
     return "done"
 
 
+@workflow(name="rec.forgets_task")
+async def forgets_task() -> str:
+    task = asyncio.create_task(charge(1))
+    return f"begun: {not task.done()}"
+
+
+@workflow(name="rec.forgets_gather")
+async def forgets_gather() -> str:
+    asyncio.gather(charge(1), charge(2))  # pyright: ignore[reportUnusedCallResult]
+    return "done"
+
+
 @workflow(name="rec.returns_call")
 async def returns_call() -> Any:
     return charge(1)
@@ -152,6 +165,8 @@ def line_of(way: Any, text: str) -> int:
         (forgets_sleep, "stepwell.sleep", r"stepwell.sleep\(\) was called and not awaited"),
         (forgets_map, "stepwell.map", r"stepwell.map\(\) was called and not awaited"),
         (forgets_branch, "charge(1)", "step 'rec.charge' was called and not awaited"),
+        (forgets_task, "charge(1)", "step 'rec.charge' was called and not awaited"),
+        (forgets_gather, "charge(1)", "step 'rec.charge' was called and not awaited"),
         (returns_call, "charge(1)", "step 'rec.charge' was called and not awaited"),
         (returns_calls, "charge.with_key", "step 'rec.charge' was called and not awaited"),
     ],
@@ -172,6 +187,34 @@ async def leaves_call() -> int:
 
 def test_call_that_is_awaited_after_a_rest_is_made(well: Any) -> None:
     assert well.start(leaves_call).result(WAIT) == 1
+
+
+@workflow(name="rec.cancels_call")
+async def cancels_call() -> str:
+    task = asyncio.create_task(charge(1))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return "done"
+
+
+@workflow(name="rec.cancels_last")
+async def cancels_last() -> str:
+    asyncio.create_task(charge(1)).cancel()
+    return "done"
+
+
+@workflow(name="rec.cancels_group")
+async def cancels_group() -> str:
+    with suppress(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(charge(1))
+            raise ValueError("before a task of the group has begun")
+    return "done"
+
+
+@pytest.mark.parametrize("way", [cancels_call, cancels_last, cancels_group])
+def test_call_that_is_cancelled_before_it_begins_is_no_forgotten_one(well: Any, way: Any) -> None:
+    assert well.start(way).result(WAIT) == "done"
 
 
 @workflow(name="rec.raises")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 from collections.abc import Coroutine, Iterable
 from pathlib import Path
@@ -42,12 +43,16 @@ class UnawaitedCalls:
         self._calls.pop(position, None)
 
     def fault(self, tasks: Iterable[asyncio.Future[Any]]) -> InvalidInput | None:
-        """Return the error of a run whose code has ended: its first call that was not awaited, and that no task will begin."""
+        """Return the error of a run whose code has ended: its first call that was not awaited.
+
+        Also a call whose task has not begun, since the run would end without it. A call that the code cancelled before it
+        began, as a task group does with the others when one fails, is no mistake.
+        """
         if not self._calls:
             return None
-        later = _calls_of(tasks)
+        cancelled = _calls_of(task for task in tasks if isinstance(task, asyncio.Task) and task.cancelling())
         for call, what, code, instruction in self._calls.values():
-            if call not in later:
+            if inspect.getcoroutinestate(call) == inspect.CORO_CREATED and call not in cancelled:
                 name = what if isinstance(what, str) else f"step {what.name!r}"
                 return InvalidInput(f"{name} was called and not awaited{_place(code, instruction)}; write await before it")
         return None
