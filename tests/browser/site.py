@@ -29,11 +29,12 @@ SAMPLES = {
     "execution_id": "order-1",
     "queue": "mail",
     "name": "nightly",
-    "item_id": "",
+    "definition": "ship",
+    "item_id": "none",
     "scope": "workspace",
     "key": "greeting",
-    "token_id": "",
-    "fingerprint": "",
+    "token_id": "none",
+    "fingerprint": "none",
     "workspace_id": "default",
 }
 """A value for each parameter in the path of a screen; those that a store makes are added when the site is filled."""
@@ -50,6 +51,7 @@ class Site(NamedTuple):
 
     def path(self, path: str) -> str:
         """The path of a screen, with the parameters of a thing that exists."""
+        path = path.replace("/definitions/{name}", "/definitions/{definition}")
         return path.format(**{name: quote(value, safe="") for name, value in self.samples.items()})
 
 

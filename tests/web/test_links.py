@@ -35,7 +35,7 @@ async def test_the_list_has_each_answer_that_a_waiting_run_accepts():
             "operator",
         )
         other = await client.post(f"{V1}/runs/r/links", json={"signal": "other"})
-        assert (other.status_code, other.json()["code"]) == (409, "SW-206")
+        assert (other.status_code, other.json()["code"]) == (404, "SW-200")
         foreign = await rival.post(f"{V1}/runs/r/links", json={"signal": "approve"})
         assert foreign.status_code == 404
 

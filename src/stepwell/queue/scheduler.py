@@ -201,6 +201,20 @@ class ScheduleOperations:
 
     def backfill(self, name: str, start: datetime, end: datetime) -> Operation[list[Enqueued]]:
         """Enqueue an item for every tick between two moments. Ticks that were fired before return their items."""
+        schedule, ticks = yield from self._ticks(name, start, end)
+        items = yield from self._tick_items(schedule, ticks)
+        answers = yield from self._queue.add_all(items)
+        for answer in answers:
+            if isinstance(answer, StepwellError):
+                raise answer
+        return [answer for answer in answers if isinstance(answer, Enqueued)]
+
+    def ticks(self, name: str, start: datetime, end: datetime) -> Operation[list[datetime]]:
+        """Return every tick between two moments: what a backfill would enqueue."""
+        _, ticks = yield from self._ticks(name, start, end)
+        return [from_ms(each) for each in ticks]
+
+    def _ticks(self, name: str, start: datetime, end: datetime) -> Operation[tuple[Schedule, list[int]]]:
         schedule = yield from self.get(name)
         first, last = moment_ms(start, "start"), moment_ms(end, "end")
         since = schedule.since_ms
@@ -210,12 +224,7 @@ class ScheduleOperations:
         ticks = list(islice(ticks_between(schedule.timing, since, first, last), _MOST_BACKFILLED + 1))
         if len(ticks) > _MOST_BACKFILLED:
             raise InvalidInput(f"there are more than {_MOST_BACKFILLED:,} ticks in that time; backfill it in parts")
-        items = yield from self._tick_items(schedule, ticks)
-        answers = yield from self._queue.add_all(items)
-        for answer in answers:
-            if isinstance(answer, StepwellError):
-                raise answer
-        return [answer for answer in answers if isinstance(answer, Enqueued)]
+        return schedule, ticks
 
     def _tick_items(self, schedule: Schedule, ticks: list[int]) -> Operation[tuple[NewItem, ...]]:
         items: list[NewItem] = []

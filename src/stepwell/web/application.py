@@ -18,6 +18,7 @@ from stepwell.web.api.table import TABLE
 from stepwell.web.authentication import Identify, ProxyIdentity, is_loopback
 from stepwell.web.dashboard.application import Dashboard
 from stepwell.web.dispatch import RequestDispatcher, problem_response
+from stepwell.web.links import LinkPages
 from stepwell.web.metrics import store_metrics
 from stepwell.web.middleware import Envelope
 from stepwell.web.problem import HttpProblem
@@ -107,10 +108,12 @@ def _health_routes(server: Server) -> list[BaseRoute]:
 
 
 def _session_routes(server: Server) -> list[BaseRoute]:
-    pages = SessionPages(server)
+    pages, links = SessionPages(server), LinkPages(server)
     return [
         Route("/login", pages.show_login, methods=["GET"]),
         Route("/login", pages.login, methods=["POST"]),
         Route("/enter", pages.enter, methods=["GET"]),
         Route("/logout", pages.logout, methods=["POST"]),
+        Route("/links/{secret}", links.show, methods=["GET"]),
+        Route("/links/{secret}", links.answer, methods=["POST"]),
     ]

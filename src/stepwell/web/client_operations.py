@@ -666,6 +666,17 @@ class Operations:
             {"Idempotency-Key": idempotency_key},
         )
 
+    def list_ticks(self, name: str, *, start: datetime, end: datetime, workspace: str | None = None) -> Page[datetime]:
+        """Return the ticks of a span: what a backfill would enqueue."""
+        return self._call(
+            "GET",
+            f"/schedules/{quote(name, safe='')}/ticks",
+            {200: Page[datetime]},
+            {"start": start, "end": end, "workspace": workspace},
+            None,
+            {},
+        )
+
     def list_next_ticks(self, name: str, *, count: int = 5, workspace: str | None = None) -> Page[datetime]:
         """Return the next moments at which a schedule fires."""
         return self._call(

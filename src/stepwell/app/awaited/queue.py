@@ -387,6 +387,10 @@ class AsyncSchedules:
         answers = await self._driver.run(self._do.backfill(name, start, end))
         return [AsyncQueueItem(answer, self._queue, self._driver) for answer in answers]
 
+    async def ticks(self, name: str, start: datetime, end: datetime) -> builtins.list[datetime]:
+        """Return every tick between two moments, both included: what a backfill would enqueue. Nothing is enqueued."""
+        return await self._driver.run(self._do.ticks(name, start, end))
+
     async def next(self, name: str, count: int = 5) -> builtins.list[datetime]:
         """Return the next moments at which a schedule fires, ``count`` of them, 1 to 1,000."""
         return await self._driver.run(self._do.next(name, count))

@@ -388,6 +388,10 @@ class Schedules:
         answers = self._driver.run(self._do.backfill(name, start, end))
         return [QueueItem(answer, self._queue, self._driver) for answer in answers]
 
+    def ticks(self, name: str, start: datetime, end: datetime) -> builtins.list[datetime]:
+        """Return every tick between two moments, both included: what a backfill would enqueue. Nothing is enqueued."""
+        return self._driver.run(self._do.ticks(name, start, end))
+
     def next(self, name: str, count: int = 5) -> builtins.list[datetime]:
         """Return the next moments at which a schedule fires, ``count`` of them, 1 to 1,000."""
         return self._driver.run(self._do.next(name, count))

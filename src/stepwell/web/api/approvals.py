@@ -8,7 +8,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from stepwell.errors import NotActive, NotFound
+from stepwell.app.awaited import AsyncStepwell
+from stepwell.errors import NotFound
 from stepwell.model.access import Role
 from stepwell.model.status import Status
 from stepwell.model.value import Value
@@ -59,9 +60,9 @@ class CreatedLink(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime
 
 
-async def offers_of(call: Call, summary: ExecutionSummary) -> list[OpenOffer]:
+async def offers_of(well: AsyncStepwell, summary: ExecutionSummary) -> list[OpenOffer]:
     """Return the answers that a run accepts now."""
-    progress = await call.well.run(summary.execution_id).progress()
+    progress = await well.run(summary.execution_id).progress()
     until = {each.name: each.until for each in progress.waiting}
     return [_open(summary, offer, until.get(offer.name)) for offer in progress.offers]
 
@@ -80,12 +81,12 @@ def _open(summary: ExecutionSummary, offer: Offer, until: datetime | None) -> Op
     )
 
 
-async def offer_of(call: Call, summary: ExecutionSummary, name: str) -> OpenOffer:
-    """Return the answer of this name. Raise ``NotActive`` if the run does not accept it now."""
-    for each in await offers_of(call, summary):
+async def offer_of(well: AsyncStepwell, summary: ExecutionSummary, name: str) -> OpenOffer:
+    """Return the answer of this name. Raise ``NotFound`` if the run does not accept it now."""
+    for each in await offers_of(well, summary):
         if each.name == name:
             return each
-    raise NotActive(f"execution {summary.execution_id!r} waits for no {name!r} now")
+    raise NotFound(f"execution {summary.execution_id!r} waits for no {name!r} now")
 
 
 async def list_approvals(call: Call) -> Reply:
@@ -100,7 +101,7 @@ async def list_approvals(call: Call) -> Reply:
     found: list[OpenOffer] = []
     for each in page:
         try:
-            found += await offers_of(call, each)
+            found += await offers_of(call.well, each)
         except NotFound:  # deleted at this very moment
             continue
     return page_reply(call, found, signer.cursor(binding, page[-1]) if len(runs) > len(page) else None)
@@ -109,7 +110,7 @@ async def list_approvals(call: Call) -> Reply:
 async def create_link(call: Call) -> Reply:
     """Create a link that sends one signal, once."""
     summary, body = await owned_run(call), call.body
-    offer = await offer_of(call, summary, body.signal)
+    offer = await offer_of(call.well, summary, body.signal)
     secret, link = await call.well.access.create_link(
         summary.execution_id,
         offer.name,

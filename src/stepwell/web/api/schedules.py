@@ -44,6 +44,13 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     end: datetime
 
 
+class SpanQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A span of time, both ends included."""
+
+    start: datetime
+    end: datetime
+
+
 class NextQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The number of moments to return."""
 
@@ -122,6 +129,12 @@ async def backfill_schedule(call: Call) -> Reply:
     return Reply(Page(items=[_enqueued(each) for each in items]), 202)
 
 
+async def list_ticks(call: Call) -> Reply:
+    """Return the ticks of a span: what a backfill would enqueue."""
+    name = (await _owned(call)).name
+    return Reply(Page(items=await call.well.schedules.ticks(name, call.query.start, call.query.end)))
+
+
 async def list_next_ticks(call: Call) -> Reply:
     """Return the next moments at which a schedule fires."""
     return Reply(Page(items=await call.well.schedules.next((await _owned(call)).name, call.query.count)))
@@ -155,5 +168,6 @@ ROUTES = (
         status=202,
         example={"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
     ),
+    api_route("GET /schedules/{name}/ticks", list_ticks, Page[datetime], query=SpanQuery),
     api_route("GET /schedules/{name}/next", list_next_ticks, Page[datetime], query=NextQuery),
 )

@@ -85,6 +85,8 @@ NOTICES = {
     "resumed": "It goes on.",
     "revoked": "It was revoked.",
     "redriven": "The item runs again.",
+    "enqueued": "It was enqueued.",
+    "removed": "It was deleted.",
 }
 """What a page says after an action, by the parameter ``done`` of its address: never a text from the address itself."""
 

@@ -117,16 +117,28 @@ class View:
         return (await self.reply(name, path, **query)).body
 
     async def act(
-        self, name: str, path: Mapping[str, str] | None = None, body: Any = None, *, reason: str | None = None, **query: object
+        self,
+        name: str,
+        path: Mapping[str, str] | None = None,
+        body: Any = None,
+        *,
+        reason: str | None = None,
+        expected: int | None = None,
+        **query: object,
     ) -> Any:
         """Carry out a route of the API that changes something, with an entry in the audit, and return the body of its reply.
 
         - ``body``: as a client would send it in JSON.
         - ``reason``: for the audit.
+        - ``expected``: the revision that the resource must have, 0 for one that must not exist; None: not compared.
         """
+        request = self.request
+        if expected is not None:
+            header = (b"if-none-match", b"*") if expected == 0 else (b"if-match", f'"{expected}"'.encode())
+            request = type(request)({**request.scope, "headers": [*request.scope["headers"], header]}, request.receive)
         given = {key: str(value) for key, value in query.items() if value not in (None, "")}
         found = await perform(
-            self.server, self.request, self.identity, self.workspace, name, path or self.path, query=given, body=body, reason=reason
+            self.server, request, self.identity, self.workspace, name, path or self.path, query=given, body=body, reason=reason
         )
         return found.body
 

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from stepwell.web.dashboard import live
 from stepwell.web.dashboard.screen import ScreenTable
-from stepwell.web.dashboard.screens import errors, home, run, runs, state
+from stepwell.web.dashboard.screens import (
+    approvals,
+    audit,
+    definitions,
+    errors,
+    home,
+    queues,
+    receipts,
+    run,
+    runs,
+    schedules,
+    scopes,
+    state,
+    system,
+    workers,
+)
 
 __all__ = ["SCREENS"]
 
@@ -16,5 +31,14 @@ SCREENS = ScreenTable(
         *run.SCREENS,
         *state.SCREENS,
         *errors.SCREENS,
+        *approvals.SCREENS,
+        *queues.SCREENS,
+        *schedules.SCREENS,
+        *workers.SCREENS,
+        *definitions.SCREENS,
+        *scopes.SCREENS,
+        *receipts.SCREENS,
+        *audit.SCREENS,
+        *system.SCREENS,
     )
 )
