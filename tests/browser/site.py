@@ -138,7 +138,8 @@ async def fill(well: AsyncStepwell) -> dict[str, str]:
     await scope.set(HOSTILE, HOSTILE, ttl="1h")
     await well.state.workspace("default").workflow("order").set("counter", 7)
     issued = await well.access.create_token(HOSTILE, role="viewer", workspace="default")
-    return {**SAMPLES, "item_id": item.item_id, "token_id": issued.token.token_id}
+    [group, *_] = await well.errors.list()
+    return {**SAMPLES, "fingerprint": group.fingerprint, "item_id": item.item_id, "token_id": issued.token.token_id}
 
 
 @asynccontextmanager
