@@ -14,7 +14,7 @@ from stepwell.fault_points import armed
 from stepwell.model.commit import Claim, ClaimDue, Creation, Deletion, Extension, Lease, Release, Rest, StateBatch
 from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.testing.conformance.concurrency import write_together
-from stepwell.testing.conformance.group_commit import Failure, failing_at
+from stepwell.testing.conformance.group_commit import InjectedFailure, failing_at
 from stepwell.testing.conformance.samples import HOUR, SampleExecution, answers, claim, landed, refused, status, write
 
 
@@ -86,7 +86,7 @@ def test_rest_that_failed_in_the_store_forgets_no_nudge(store: Store, is_final: 
     [lease] = claim_due(store)
     nudge(store, execution.id)
     commit = execution.commit(fence=lease.fence, rest=Rest(is_final=is_final))
-    with suppress(Failure), armed(failing_at("store.before_commit")):
+    with suppress(InjectedFailure), armed(failing_at("store.before_commit")):
         store.write([commit])
     if execution.head.revision == 0:  # a store without this point has written it
         rest(execution, lease.fence)

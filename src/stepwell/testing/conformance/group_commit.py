@@ -220,7 +220,7 @@ def test_fault_at_any_point_of_a_write_writes_nothing(store: Store, execution: S
     points = [point for point in points_of_a_write(store) if point != "store.committed"]
     for number, point in enumerate(points):
         new, before = SampleExecution(store, f"new-{number}"), (everything(store, execution.id), content(store))
-        with pytest.raises(Failure), armed(failing_at(point)):
+        with pytest.raises(InjectedFailure), armed(failing_at(point)):
             store.write(one_of_each(new, execution))
         assert (everything(store, execution.id), content(store)) == before, f"something was left behind by {point}"
         assert everything(store, new.id) == NOTHING, f"something was left behind by {point}"
@@ -232,7 +232,7 @@ def test_fault_after_the_write_leaves_a_commit_that_can_be_looked_up(store: Stor
     if "store.committed" not in points_of_a_write(store):
         pytest.skip("this store has no fault point after its transaction")
     commit = execution.commit()
-    with pytest.raises((Failure, CommitUnknown)), armed(failing_at("store.committed")):
+    with pytest.raises((InjectedFailure, CommitUnknown)), armed(failing_at("store.committed")):
         write(store, commit)
     found = store.commit_of(execution.id, commit.commit_id)
     assert found is not None
@@ -250,7 +250,7 @@ def one_of_each(new: SampleExecution, old: SampleExecution) -> list[Unit]:
     ]
 
 
-class Failure(Exception):
+class InjectedFailure(Exception):
     """Raised at a fault point."""
 
 
@@ -259,7 +259,7 @@ def failing_at(point: str) -> Any:
 
     def fail(reached: str) -> None:
         if reached == point:
-            raise Failure(point)
+            raise InjectedFailure(point)
 
     return fail
 
