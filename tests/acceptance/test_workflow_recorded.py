@@ -142,6 +142,12 @@ async def forgets_gather() -> str:
     return "done"
 
 
+@workflow(name="rec.forgets_aio")
+async def forgets_aio() -> str:
+    plain_charge.aio(1)  # pyright: ignore[reportUnusedCoroutine]
+    return "done"
+
+
 @workflow(name="rec.returns_call")
 async def returns_call() -> Any:
     return charge(1)
@@ -167,6 +173,7 @@ def line_of(way: Any, text: str) -> int:
         (forgets_branch, "charge(1)", "step 'rec.charge' was called and not awaited"),
         (forgets_task, "charge(1)", "step 'rec.charge' was called and not awaited"),
         (forgets_gather, "charge(1)", "step 'rec.charge' was called and not awaited"),
+        (forgets_aio, "plain_charge.aio", "step 'rec.plain_charge' was called and not awaited"),
         (returns_call, "charge(1)", "step 'rec.charge' was called and not awaited"),
         (returns_calls, "charge.with_key", "step 'rec.charge' was called and not awaited"),
     ],
@@ -241,9 +248,13 @@ async def shop(order):
     charge(3)
     charge.with_key("payment-7")(3)
     pay(order)
+    pack.aio(order)
 
 @workflow
 async def pay(order): ...
+
+@step
+def pack(order): ...
 """
 
 
@@ -256,9 +267,11 @@ def test_check_names_file_line_and_replacement(shell: Shell) -> None:
         "till.py:10:5",
         "till.py:11:5",
         "till.py:12:5",
+        "till.py:13:5",
     ]
     assert "write await stepwell.sleep(...)" in done.out
     assert "write await charge(...)" in done.out
     assert "write await charge.with_key(...)(...)" in done.out
+    assert "write await pack.aio(...)" in done.out
     assert "workflow 'pay' is called and not awaited; write await pay(...)" in done.out
     assert shell("check", "till.py:shop").code == 5

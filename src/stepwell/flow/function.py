@@ -237,7 +237,7 @@ class Step(Generic[P, R_co]):
             return self.function(*arguments, **keywords)
         return cast("R_co", inside.call_step(self, arguments, dict(keywords)))
 
-    async def aio(self, *arguments: P.args, **keywords: P.kwargs) -> R_co:
+    def aio(self, *arguments: P.args, **keywords: P.kwargs) -> Coroutine[Any, Any, R_co]:
         """Call a ``def`` step from ``async def`` code, so that type checkers know that the call is awaited.
 
         In an ``async def`` workflow it is the same as ``await resize(image)``; outside workflows it runs the function.
@@ -248,8 +248,15 @@ class Step(Generic[P, R_co]):
 
             small = await resize.aio(image)
         """
-        done: Any = self._in_colour("aio", is_async=True)(*arguments, **keywords)
-        return cast("R_co", await done if inspect.isawaitable(done) else done)
+        self._in_colour("aio", is_async=True)
+        inside = caller.get()
+        if inside is None:
+            return self._awaited(arguments, keywords)
+        return inside.call_step(self, arguments, dict(keywords))  # not wrapped, so that a forgotten await is noticed
+
+    async def _awaited(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        done: Any = self.function(*arguments, **keywords)
+        return await done if inspect.isawaitable(done) else done
 
     def sync(self: Step[P, Coroutine[Any, Any, T]], *arguments: P.args, **keywords: P.kwargs) -> T:
         """Call an ``async def`` step from a ``def`` workflow, so that type checkers know that the call blocks.

@@ -133,6 +133,8 @@ class _Module:
                 written = f"{name}(...)"
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="with_key")):
                 written = f"{name}.with_key(...)(...)"
+            case ast.Attribute(value=ast.Name(id=name), attr="aio"):
+                written = f"{name}.aio(...)"
             case _:
                 name = written = ""
         if name in self._recorded:
