@@ -14,8 +14,7 @@ from tests.browser.site import SAMPLES, Site
 from stepwell.web.dashboard.screen import Screen
 from stepwell.web.dashboard.table import SCREENS
 
-NOT_PAGES = {"export_audit", "follow", "search"}
-PAGES = {each.name: each for each in SCREENS.routes if each.method == "GET" and each.name not in NOT_PAGES}
+PAGES = {each.name: each for each in SCREENS.routes if each.method == "GET" and each.is_page}
 MARKUP = "img[src=x], svg[onload], [onerror], script:not([src])"
 COLOURS = ("color-contrast", "link-in-text-block")
 

@@ -34,7 +34,7 @@ from stepwell.web.api.approvals import CreatedLink, OpenOffer
 from stepwell.web.api.bulk import BulkReport
 from stepwell.web.api.definitions import CheckResult, DefinitionView, WorkflowView
 from stepwell.web.api.queue import EnqueuedItem
-from stepwell.web.api.runs import Accepted, ReceiptView, RunState, RunView, StartedRun
+from stepwell.web.api.runs import Accepted, ReceiptView, RunCount, RunState, RunView, StartedRun
 from stepwell.web.api.server import CallerInfo, SystemInfo
 from stepwell.web.api.state import ConversationView, EntryView, ScopeView, Sum
 from stepwell.web.api.webhooks import WebhookView
@@ -121,6 +121,10 @@ class Operations:
             None,
             {},
         )
+
+    def count_runs(self, *, workflow: str | None = None, workspace: str | None = None) -> Page[RunCount]:
+        """Return how many runs have each status, up to a thousand."""
+        return self._call("GET", "/run_counts", {200: Page[RunCount]}, {"workflow": workflow, "workspace": workspace}, None, {})
 
     def start_run(
         self,
@@ -324,7 +328,8 @@ class Operations:
         self,
         *,
         action: Literal["cancel", "retry", "delete"],
-        filter: str,
+        ids: list[str],
+        filter: str = "",
         hash: str | None = None,
         idempotency_key: str | None = None,
         workspace: str | None = None,
@@ -335,7 +340,7 @@ class Operations:
             "/bulk",
             {200: BulkReport},
             {"workspace": workspace},
-            {"action": action, "filter": filter, "hash": hash},
+            {"action": action, "ids": ids, "filter": filter, "hash": hash},
             {"Idempotency-Key": idempotency_key},
         )
 

@@ -1,6 +1,6 @@
-"""The filter of lists: words such as ``status:FAILED workflow:checkout``, the same in the API and the dashboard.
+"""The filter of lists: words such as ``status:FAILED workflow:checkout age<1h``, the same in the API and the dashboard.
 
-A value with spaces stands in double quotes. A fault is reported with its column.
+A value with spaces stands in double quotes. A span is compared: ``age<1h``, ``duration>5s``. A fault is reported with its column.
 """
 
 from __future__ import annotations
@@ -8,19 +8,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from stepwell.errors import Problem
+from stepwell.duration import written_seconds
+from stepwell.errors import InvalidInput, Problem
 from stepwell.web.problem import HttpProblem
 
-__all__ = ["parse_filter"]
+__all__ = ["SPAN", "filter_text", "parse_filter"]
 
-_TERM = re.compile(r'\s*(?P<name>[a-z_]+):(?:"(?P<quoted>[^"]*)"|(?P<plain>[^\s"]+))(?=\s|$)')
+SPAN = frozenset(("<", ">"))
+"""The values of a field that is a span of time, which is compared."""
+
+_TERM = re.compile(r'\s*(?P<name>[a-z_]+)(?P<sign>[:<>])(?:"(?P<quoted>[^"]*)"|(?P<plain>[^\s"]+))(?=\s|$)')
 _LONGEST = 1_000
 
 
 def parse_filter(text: str, fields: Mapping[str, frozenset[str] | None]) -> dict[str, str]:
-    """Return the terms of a filter by field.
+    """Return the terms of a filter by field; a span is under its field and sign, such as ``age<``.
 
-    - ``fields``: the fields that may be filtered by, each with its possible values, or None for any.
+    - ``fields``: the fields that may be filtered by, each with its possible values, None for any, or ``SPAN``.
 
     Raise ``HttpProblem`` (422) that names the column of the fault.
     """
@@ -37,14 +41,34 @@ def parse_filter(text: str, fields: Mapping[str, frozenset[str] | None]) -> dict
         value = term["quoted"] if term["plain"] is None else term["plain"]
         if name not in fields:
             raise _fault(f"there is no field {name!r}; use {', '.join(fields)}", start)
-        if name in found:
+        values, key = fields[name], name if term["sign"] == ":" else name + term["sign"]
+        if (values is SPAN) is (term["sign"] == ":"):
+            raise _fault(f"write {name}<1h or {name}>1h" if values is SPAN else f"write {name}:value", start)
+        if key in found:
             raise _fault(f"the field {name!r} is given twice", start)
-        values = fields[name]
-        if values is not None and value not in values:
+        if values is SPAN:
+            _check_span(value, start + len(key))
+        elif values is not None and value not in values:
             raise _fault(f"{value!r} is no {name}; use one of {', '.join(sorted(values))}", start + len(name) + 1)
-        found[name] = value
+        found[key] = value
         at = term.end()
     return found
+
+
+def filter_text(terms: Mapping[str, str]) -> str:
+    """Return terms as the text of a filter."""
+    parts: list[str] = []
+    for key, value in terms.items():
+        written = f'"{value}"' if not value or re.search(r"\s", value) else value
+        parts.append(key + written if key.endswith(("<", ">")) else f"{key}:{written}")
+    return " ".join(parts)
+
+
+def _check_span(value: str, at: int) -> None:
+    try:
+        written_seconds(value, "the span")
+    except InvalidInput as error:
+        raise _fault(error.message, at) from None
 
 
 def _fault(message: str, at: int) -> HttpProblem:

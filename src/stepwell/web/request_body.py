@@ -17,7 +17,7 @@ from stepwell.web.problem import HttpProblem
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-__all__ = ["convert", "form_of", "read_body", "read_json"]
+__all__ = ["convert", "form_fields", "form_of", "read_body", "read_json"]
 
 _FORM_BYTES = 512 * 1024
 _FORM_SECONDS = 30.0
@@ -62,12 +62,17 @@ def _too_large(most_bytes: int) -> HttpProblem:
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """Return the fields of an HTML form that was sent with this request. A second call returns the same."""
-    known = getattr(request.state, "form", None)
+    """Return the fields of an HTML form that was sent with this request; of a repeated field, the last one."""
+    return dict(await form_fields(request))
+
+
+async def form_fields(request: Request) -> list[tuple[str, str]]:
+    """Return the fields of an HTML form in order. A second call returns the same."""
+    known: list[tuple[str, str]] | None = getattr(request.state, "form", None)
     if known is None:
         data = await read_body(request, _FORM_BYTES, _FORM_SECONDS)
         try:
-            known = dict(parse_qsl(data.decode("utf-8"), keep_blank_values=True, max_num_fields=200, errors="strict"))
+            known = parse_qsl(data.decode("utf-8"), keep_blank_values=True, max_num_fields=200, errors="strict")
         except ValueError:
             raise HttpProblem("malformed", "the form cannot be read") from None
         request.state.form = known

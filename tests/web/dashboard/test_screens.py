@@ -11,8 +11,7 @@ from tests.web.servers import async_test, greet, served
 from stepwell.web.dashboard.screen import Screen
 from stepwell.web.dashboard.table import SCREENS
 
-NOT_PAGES = {"export_audit", "follow", "search"}
-PAGES = [each for each in SCREENS.routes if each.method == "GET" and each.name not in NOT_PAGES]
+PAGES = [each for each in SCREENS.routes if each.method == "GET" and each.is_page]
 
 
 def address(screen: Screen) -> str:

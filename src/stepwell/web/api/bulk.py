@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from stepwell.errors import StepwellError
 from stepwell.model.access import Role
-from stepwell.web.api.runs import RUN_FIELDS
+from stepwell.web.api.runs import RUN_FIELDS, check_owned, find_runs
 from stepwell.web.filters import parse_filter
 from stepwell.web.problem import HttpProblem, kind_of
 from stepwell.web.route import Call, Reply, api_route
@@ -17,6 +18,7 @@ from stepwell.web.route import Call, Reply, api_route
 __all__ = ["ROUTES"]
 
 _MOST = 1_000
+_SCANNED = 20_000
 _AT_ONCE = 20
 _EXAMPLES = 10
 
@@ -25,8 +27,10 @@ class BulkAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """An action on the runs that match."""
 
     action: Literal["cancel", "retry", "delete"]
-    filter: str
+    filter: str = ""
     """Terms such as ``status:FAILED workflow:checkout``."""
+    ids: Annotated[list[Annotated[str, Meta(min_length=1, max_length=512)]], Meta(max_length=1_000)] = []
+    """These runs, instead of those that match a filter."""
     hash: str | None = None
     """What a dry run returned; without it, this is a dry run."""
 
@@ -59,16 +63,17 @@ async def bulk_runs(call: Call) -> Reply:
     if body.action == "delete" and not call.identity.role.allows(Role.ADMIN):
         raise HttpProblem("forbidden", f"deleting needs the role {Role.ADMIN}, and the token has {call.identity.role}")
     terms = parse_filter(body.filter, RUN_FIELDS)
-    if not terms:
-        raise HttpProblem("invalid", "a bulk action needs a filter, such as status:FAILED")
-    found = await call.well.executions.list(
-        workspace=call.workspace, status=terms.get("status"), workflow=terms.get("workflow"), limit=_MOST + 1
-    )
-    ids = [each.execution_id for each in found[:_MOST]]
+    if bool(terms) is bool(body.ids):
+        raise HttpProblem("invalid", "a bulk action needs a filter, such as status:FAILED, or ids, and not both")
+    if body.ids:
+        ids, has_more = list(dict.fromkeys(body.ids)), False
+        for execution_id in ids:
+            await check_owned(call, execution_id)
+    else:
+        found = await find_runs(call, terms, None, _MOST, _SCANNED)
+        ids, has_more = [each.execution_id for each in found.items], found.next_after is not None
     digest = (await call.server.signer()).sign(["bulk", call.workspace, body.action, terms, sorted(ids)])
-    report = BulkReport(
-        is_dry_run=body.hash is None, count=len(ids), has_more=len(found) > _MOST, examples=ids[:_EXAMPLES], hash=digest
-    )
+    report = BulkReport(is_dry_run=body.hash is None, count=len(ids), has_more=has_more, examples=ids[:_EXAMPLES], hash=digest)
     if body.hash is None:
         return Reply(report)
     if body.hash != digest:

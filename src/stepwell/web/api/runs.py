@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, cast
 from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from stepwell.duration import written_seconds
 from stepwell.errors import StepwellError
 from stepwell.model.access import Role
 from stepwell.model.execution_state import Change
@@ -26,16 +28,21 @@ from stepwell.runtime.step_history import StepRecord
 from stepwell.state.history import ExecutionSummary, no_execution
 from stepwell.state.request_log import KeptReply
 from stepwell.web.events import Event, EventResponse
-from stepwell.web.filters import parse_filter
+from stepwell.web.filters import SPAN, parse_filter
 from stepwell.web.paging import Count, PageQuery, page_reply
 from stepwell.web.preconditions import check_if_match
 from stepwell.web.problem import HttpProblem
 from stepwell.web.route import Call, Page, Reply, api_route
 
-__all__ = ["ROUTES", "RUN_FIELDS", "owned_run"]
+__all__ = ["ROUTES", "RUN_FIELDS", "STREAM_FIELDS", "FoundRuns", "check_owned", "find_runs", "owned_run"]
 
-RUN_FIELDS = {"status": frozenset(map(str, Status)), "workflow": None}
-"""The fields by which runs are filtered."""
+STREAM_FIELDS: dict[str, frozenset[str] | None] = {"status": frozenset(map(str, Status)), "workflow": None}
+"""The fields by which streams of runs are filtered."""
+RUN_FIELDS = STREAM_FIELDS | {"id": None, "parent": None, "age": SPAN, "duration": SPAN}
+"""The fields by which runs are filtered; ``id`` is a part of it."""
+_SCANNED = 2_000
+"""Runs that one page looks at, at most, for terms that no index has: the page may be short then, with a cursor for the rest."""
+_COUNTED = 1_000
 
 Revision = Annotated[int, Meta(ge=0)]
 Name = Annotated[str, Meta(min_length=1, max_length=512)]
@@ -214,11 +221,15 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def owned_run(call: Call) -> ExecutionSummary:
-    """Return the summary of the run that the address names.
+    """Return the summary of the run that the address names."""
+    return await check_owned(call, call.path["execution_id"])
+
+
+async def check_owned(call: Call, execution_id: str) -> ExecutionSummary:
+    """Return the summary of a run.
 
     Raise ``NotFound``, in the same words, for one that does not exist and one of another workspace.
     """
-    execution_id = call.path["execution_id"]
     summary = await call.well.executions.get(execution_id)
     if summary.workspace_id != call.workspace:
         raise no_execution(execution_id)
@@ -272,11 +283,99 @@ async def list_runs(call: Call) -> Reply:
     after = None
     if query.cursor is not None:
         after = msgspec.convert(signer.position(binding, query.cursor), ExecutionSummary)
-    found = await call.well.executions.list(
-        workspace=call.workspace, status=terms.get("status"), workflow=terms.get("workflow"), after=after, limit=query.limit + 1
+    found = await find_runs(call, terms, after, query.limit)
+    return page_reply(call, found.items, None if found.next_after is None else signer.cursor(binding, found.next_after))
+
+
+class FoundRuns(msgspec.Struct, frozen=True):
+    """Runs that match a filter."""
+
+    items: list[ExecutionSummary]
+    next_after: ExecutionSummary | None
+    """The run to go on after; None if there is nothing more."""
+
+
+async def find_runs(
+    call: Call, terms: Mapping[str, str], after: ExecutionSummary | None, limit: int, scanned: int = _SCANNED
+) -> FoundRuns:
+    """Return the runs of the workspace that match, newest first.
+
+    - ``terms``: a parsed filter.
+    - ``after``: the last run of the page before, or None.
+    - ``limit``: how many to return.
+    - ``scanned``: how many to look at.
+    """
+    now = datetime.now(UTC)
+    younger = None if "age<" not in terms else now - timedelta(seconds=written_seconds(terms["age<"]))
+    if "age>" in terms:
+        older = now - timedelta(seconds=written_seconds(terms["age>"]))
+        if after is None or after.created_at > older:
+            after = _place(older)
+    items: list[ExecutionSummary] = []
+    looked = 0
+    while looked < scanned:
+        size = min(max(limit + 1 - len(items), 1) if terms.keys() <= _INDEXED else 200, scanned - looked)
+        page = await call.well.executions.list(
+            workspace=call.workspace, status=terms.get("status"), workflow=terms.get("workflow"), after=after, limit=size
+        )
+        looked += len(page)
+        for each in page:
+            if younger is not None and each.created_at < younger:
+                return FoundRuns(items, None)
+            if _matches(each, terms, now):
+                if len(items) == limit:
+                    return FoundRuns(items, items[-1])
+                items.append(each)
+            after = each
+        if len(page) < size:
+            return FoundRuns(items, None)
+    return FoundRuns(items, after)
+
+
+_INDEXED = frozenset(("status", "workflow", "age<", "age>"))
+
+
+def _place(at: datetime) -> ExecutionSummary:
+    """Return the place before all runs that began at a moment or earlier."""
+    at += timedelta(milliseconds=1)
+    return ExecutionSummary("", "", "", 0, Status.PENDING, 0, at, at)
+
+
+def _matches(run: ExecutionSummary, terms: Mapping[str, str], now: datetime) -> bool:
+    seconds = ((run.updated_at if run.status in FINAL else now) - run.created_at).total_seconds()
+    return (
+        terms.get("id", "") in run.execution_id
+        and terms.get("parent", run.parent_id) == run.parent_id
+        and ("duration<" not in terms or seconds < written_seconds(terms["duration<"]))
+        and ("duration>" not in terms or seconds > written_seconds(terms["duration>"]))
     )
-    page = found[: query.limit]
-    return page_reply(call, page, signer.cursor(binding, page[-1]) if len(found) > len(page) else None)
+
+
+class RunCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many runs have a status."""
+
+    status: Status
+    count: int
+    is_exact: bool
+    """False if there are more, which were not counted."""
+
+
+class CountQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which runs to count."""
+
+    workflow: Name | None = None
+
+
+async def count_runs(call: Call) -> Reply:
+    """Return how many runs have each status, up to a thousand."""
+
+    async def counted(status: Status) -> RunCount:
+        found = await call.well.executions.list(
+            workspace=call.workspace, status=status, workflow=call.query.workflow, limit=_COUNTED + 1
+        )
+        return RunCount(status=status, count=min(len(found), _COUNTED), is_exact=len(found) <= _COUNTED)
+
+    return Reply(Page(items=list(await asyncio.gather(*map(counted, Status)))))
 
 
 async def start_run(call: Call) -> Any:
@@ -474,7 +573,7 @@ async def follow_run(call: Call) -> Any:
 
 async def follow_runs(call: Call) -> Any:
     """Stream the runs of the workspace that change."""
-    terms = parse_filter(call.query.filter, RUN_FIELDS)
+    terms = parse_filter(call.query.filter, STREAM_FIELDS)
     events = call.server.hub.workspace_events(call.workspace, terms.get("status"), terms.get("workflow"), _resume_after(call))
     return await _stream(call, events)
 
@@ -524,6 +623,7 @@ async def _poll(call: Call, events: Any) -> Reply:
 
 ROUTES = (
     api_route("GET /runs", list_runs, Page[ExecutionSummary], query=RunList),
+    api_route("GET /run_counts", count_runs, Page[RunCount], query=CountQuery),
     api_route(
         "POST /runs",
         start_run,

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, cast
 
-from stepwell.web.api.runs import RUN_FIELDS
+from stepwell.web.api.runs import STREAM_FIELDS
 from stepwell.web.dashboard.screen import View, screen
 from stepwell.web.events import Event, EventResponse
 from stepwell.web.filters import parse_filter
@@ -50,7 +50,7 @@ async def follow(view: View) -> Response:
         after = int(view.query["after"]) if view.query.get("after", "").isdecimal() else summary.revision
         events = hub.run_events(execution_id, after, None)
     else:
-        terms = parse_filter(view.query.get("filter", ""), RUN_FIELDS)
+        terms = parse_filter(view.query.get("filter", ""), STREAM_FIELDS)
         events = hub.workspace_events(view.workspace, terms.get("status"), terms.get("workflow"), None)
 
     async def is_allowed() -> bool:
@@ -61,4 +61,4 @@ async def follow(view: View) -> Response:
     return cast("Response", found)
 
 
-SCREENS = (screen("GET /live", follow),)
+SCREENS = (screen("GET /live", follow, is_page=False),)

@@ -169,16 +169,18 @@ class Screen:
     """The least role that may open it."""
     rail: str = ""
     """The path of the entry of the rail that is marked as current."""
+    is_page: bool = True
+    """Whether its answer is a page; else it is a file, a stream, or leads elsewhere."""
 
 
-def screen(where: str, show: Handler, role: Role = Role.VIEWER, *, rail: str = "") -> Screen:
+def screen(where: str, show: Handler, role: Role = Role.VIEWER, *, rail: str = "", is_page: bool = True) -> Screen:
     """Return a screen whose name is that of its handler, and whose summary is the first line of the handler's docstring.
 
     - ``where``: the method and the path, such as ``GET /runs``.
     """
     method, _, path = where.partition(" ")
     summary = (show.__doc__ or "").partition("\n")[0].rstrip(".")
-    return Screen(method=method, path=path, name=show.__name__, summary=summary, show=show, role=role, rail=rail)
+    return Screen(method=method, path=path, name=show.__name__, summary=summary, show=show, role=role, rail=rail, is_page=is_page)
 
 
 ScreenTable = RouteTable[Screen]

@@ -44,6 +44,7 @@
   // Small things that pages mark with data attributes.
   doc.addEventListener("change", e => {
     if (e.target.matches("[data-submit]")) e.target.form.requestSubmit();
+    if (e.target.matches("[data-column]")) $("[data-columns]", e.target.form).value = all("[data-column]:checked", e.target.form).map(b => b.value).join();
     if (e.target.matches("[data-all]")) for (const box of all("[data-row] input[type=checkbox]")) box.checked = e.target.checked;
   });
   doc.addEventListener("click", async e => {

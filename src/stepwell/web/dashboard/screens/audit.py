@@ -56,5 +56,5 @@ def _row(entry: AuditEntry) -> list[str]:
 
 SCREENS = (
     screen("GET /audit", show_audit, Role.ADMIN),
-    screen("GET /audit/export", export_audit, Role.ADMIN, rail="/audit"),
+    screen("GET /audit/export", export_audit, Role.ADMIN, rail="/audit", is_page=False),
 )

@@ -1,0 +1,185 @@
+"""Home and the list of runs: filters, counts, columns, live rows, export, and actions on many."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from tests.web.dashboard.browsing import Person, browsing, text_of
+from tests.web.dashboard.test_run import ended, refused, until
+from tests.web.servers import approve, async_test, greet
+
+from stepwell import Status
+
+
+async def some(person: Person) -> None:
+    """Start one run that completes, one that fails and one that waits."""
+    await ended(person, await person.well.start(greet, "Ada", workspace="acme", execution_id="done-1"))
+    await ended(person, await person.well.start(refused, workspace="acme", execution_id="failed-1"))
+    await person.well.start(approve, workspace="acme", execution_id="waits-1")
+
+    async def rests() -> bool:
+        return (await person.well.executions.get("waits-1")).status == Status.WAITING
+
+    await until(rests)
+
+
+def ids(page: object) -> list[str]:
+    return re.findall(r'<tr id="run-([^"]+)"', page.text)
+
+
+@async_test
+async def test_home_says_what_runs_and_what_needs_somebody():
+    async with browsing() as person:
+        empty = text_of(await person.open("/"))
+        assert "Nothing has run here yet" in empty
+        assert "Run greet" in empty
+        started = await person.send("/", workflow="greet")
+        assert started.headers["location"].endswith("?done=started")
+        await some(person)
+        page = await person.open("/")
+        words = text_of(page)
+        assert "Failed in the last hour 1" in words
+        assert "approve for approve" in words
+        assert "ValueError in refuse 1 runs" in words
+        assert "failed-1" in ids(page)
+
+
+@async_test
+async def test_a_search_opens_the_run_or_lists_those_with_a_part_of_the_id():
+    async with browsing() as person:
+        await some(person)
+        assert (await person.open("/search?q=failed-1")).headers["location"] == "/runs/failed-1"
+        listed = (await person.open("/search?q=ed-1")).headers["location"]
+        assert ids(await person.open(listed)) == ["failed-1"]
+        assert (await person.open("/search?q=%20")).headers["location"] == "/runs"
+
+
+@async_test
+async def test_runs_are_filtered_by_each_field_and_the_filter_can_be_removed():
+    async with browsing() as person:
+        await some(person)
+        assert ids(await person.open("/runs")) == ["waits-1", "failed-1", "done-1"]
+        for text, expected in (
+            ("status:FAILED", ["failed-1"]),
+            ("workflow:greet", ["done-1"]),
+            ("id:-1 status:COMPLETED", ["done-1"]),
+            ("age<1h", ["waits-1", "failed-1", "done-1"]),
+            ("age>1h", []),
+            ("duration>10m", []),
+            ("duration<10m id:waits", ["waits-1"]),
+            ("parent:nobody", []),
+        ):
+            page = await person.open("/runs", params={"filter": text})
+            assert (page.status_code, ids(page)) == (200, expected), text
+        none = await person.open("/runs", params={"filter": "age>1h status:FAILED"})
+        assert "No run matches this filter" in text_of(none)
+        assert "Without age&gt;1h" in none.text
+        for text in ("age:1h", "status<1h", "age<soon", "nothing:1", "age<1h age<2h"):
+            bad = await person.open("/runs", params={"filter": text})
+            assert bad.status_code == 422, text
+            assert "column" in text_of(bad)
+
+
+@async_test
+async def test_tabs_say_how_many_runs_have_each_status():
+    async with browsing() as person:
+        await some(person)
+        words = text_of(await person.open("/run-counts"))
+        assert "Completed 1" in words
+        assert "Failed 1" in words
+        counts = (await person.open("/api/v1/run_counts?workflow=greet")).json()["items"]
+        assert {each["status"]: each["count"] for each in counts if each["count"]} == {"COMPLETED": 1}
+        assert {each["status"] for each in counts} == set(Status)
+
+
+@async_test
+async def test_an_open_list_keeps_its_rows_and_says_how_many_are_new():
+    async with browsing() as person:
+        await some(person)
+        page = await person.open("/runs")
+        assert "anchor=waits-1" in page.text
+        assert "new-runs" not in page.text
+        for number in range(2):
+            await ended(person, await person.well.start(greet, workspace="acme", execution_id=f"later-{number}"))
+        again = await person.open("/runs?anchor=waits-1", headers={"HX-Request": "true"})
+        assert ids(again) == ["waits-1", "failed-1", "done-1"]
+        assert "2 new" in text_of(again)
+        assert "unknown-1" not in (await person.open("/runs?anchor=unknown-1")).headers.get("location", "")
+
+
+@async_test
+async def test_columns_are_chosen_and_pages_follow_each_other():
+    async with browsing() as person:
+        for number in range(55):
+            await person.well.create(f"r-{number:02}", "acme")
+        first = await person.open("/runs?columns=parent,updated")
+        assert "Last commit" in text_of(first)
+        assert "Commits" not in re.findall(r"<th[^>]*>([^<]+)", first.text)
+        following = re.search(r'id="next" rel="next" href="([^"]+)"', first.text)
+        assert following is not None
+        second = await person.open(following[1].replace("&amp;", "&"))
+        assert len(ids(first)) == 50
+        assert len(ids(second)) == 5
+        assert not set(ids(first)) & set(ids(second))
+        assert (await person.open("/runs?cursor=forged")).status_code == 400
+
+
+@async_test
+async def test_what_runs_wait_for_is_a_column():
+    async with browsing() as person:
+        await some(person)
+        assert "waits for signal" in text_of(await person.open("/runs?columns=now"))
+
+
+@async_test
+async def test_an_export_has_all_that_match_and_no_formula():
+    async with browsing() as person:
+        await some(person)
+        await person.well.create("=HYPERLINK(1)", "acme")
+        table = (await person.open("/run-export?format=csv")).text.splitlines()
+        assert len(table) == 5
+        assert table[1].startswith("'=HYPERLINK(1)")
+        lines = (await person.open("/run-export?format=jsonl&filter=status:FAILED")).text.splitlines()
+        assert [json.loads(line)["execution_id"] for line in lines] == ["failed-1"]
+        assert (await person.open("/run-export?format=xml")).status_code == 400
+        assert (await person.open("/run-export?filter=nothing")).status_code == 422
+
+
+@async_test
+async def test_an_action_on_many_shows_first_what_it_would_do():
+    async with browsing() as person:
+        await some(person)
+        assert (await person.send("/bulk", action="retry")).status_code == 422
+        planned = await person.send("/bulk", action="retry", filter="status:FAILED", all="all")
+        assert "Retry 1 run?" in text_of(planned)
+        assert "failed-1" in text_of(planned)
+        fields = dict(re.findall(r'type="hidden" name="(hash|count|action|filter)" value="([^"]*)"', planned.text))
+        assert (await person.send("/bulk/run", **fields)).status_code == 422
+        done = await person.send("/bulk/run", **fields, reason="the bank is back")
+        assert "1 of 1 done" in text_of(done)
+        reasons = [each.reason for each in await person.well.requests.audit("acme") if each.action == "bulk_runs"]
+        assert reasons == ["the bank is back", None]
+        stale = await person.send("/bulk/run", **{**fields, "hash": "0" * 32}, reason="again")
+        assert stale.status_code in (412, 422)
+
+
+@async_test
+async def test_selected_runs_are_acted_on_and_foreign_ones_are_not():
+    async with browsing() as person:
+        await some(person)
+        await ended(person, await person.well.start(greet, workspace="rival", execution_id="of-rival"))
+        assert (await person.send("/bulk", action="cancel", id="of-rival")).status_code == 404
+        planned = await person.send("/bulk", action="cancel", id="done-1")
+        fields = dict(re.findall(r'type="hidden" name="(hash|count|action|id)" value="([^"]*)"', planned.text))
+        done = text_of(await person.send("/bulk/run", **fields, reason="a try"))
+        assert "0 of 1 done" in done
+        assert "1 were refused" in done
+
+
+@async_test
+async def test_more_than_a_hundred_runs_need_their_number():
+    async with browsing() as person:
+        refusal = await person.send("/bulk/run", action="cancel", filter="status:WAITING", hash="x", count="101", reason="all")
+        assert refusal.status_code == 422
+        assert "type the number 101" in text_of(refusal)
