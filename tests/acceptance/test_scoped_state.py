@@ -311,6 +311,16 @@ def test_set_many_names_every_bad_value_and_writes_none(well: Stepwell) -> None:
     assert scope.all() == {}
 
 
+@pytest.mark.parametrize("call", ["get_many", "delete_many"])
+def test_get_many_and_delete_many_name_every_bad_key(well: Stepwell, call: str) -> None:
+    well.state.globals.set("fine", 1)
+    keys: list[Any] = ["fine", "", "a\0b", 7]
+    with pytest.raises(InvalidInput) as caught:
+        getattr(well.state.globals, call)(keys)
+    assert len(caught.value.errors) == 3
+    assert well.state.globals.get("fine") == 1
+
+
 def test_set_many_tells_a_bad_ttl_once(well: Stepwell) -> None:
     with pytest.raises(InvalidInput) as caught:
         well.state.globals.set_many({"a": 1, "b": 2}, ttl=-1)

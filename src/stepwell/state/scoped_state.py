@@ -134,7 +134,7 @@ class ScopeOperations:
         return key in (yield from read(lambda: self._store.entries(self._path, [key])))
 
     def get_many(self, keys: Sequence[str]) -> Operation[dict[str, Value]]:
-        keys = _several(keys)
+        keys = self._keys_of(keys)
         found = yield from self._entries(keys)
         for key in keys:
             self._see(key, found[key].revision if key in found else ABSENT)
@@ -195,8 +195,8 @@ class ScopeOperations:
         return bool(answers[0])
 
     def delete_many(self, keys: Sequence[str]) -> Operation[int]:
-        keys = _several(keys)
-        ops = [Delete(self._path, self._key(key)) for key in keys]
+        keys = self._keys_of(keys)
+        ops = [Delete(self._path, key) for key in keys]
         answers = (yield from self._shared.write(*ops)) if ops else ()
         for key in keys:
             self._see(key, ABSENT)
@@ -298,6 +298,19 @@ class ScopeOperations:
 
     def _key(self, key: str) -> str:
         return check_key(key, "a state key", self._limits.key_bytes)
+
+    def _keys_of(self, keys: object) -> list[str]:
+        """Return several keys that were given. Raise one refusal that names every bad one."""
+        several = _several(keys)
+        problems: list[Problem] = []
+        for key in several:
+            try:
+                self._key(key)
+            except ValidationFailed as error:
+                problems += error.errors
+        if problems:
+            raise refusal(problems)
+        return several
 
 
 def must_slide(stored: StoredEntry, now_ms: int) -> bool:
