@@ -110,6 +110,7 @@ if TYPE_CHECKING:
     )
     from stepwell.runtime.step_history import AttemptRecord, ErrorRecord, StepRecord
     from stepwell.runtime.steps.context import current
+    from stepwell.runtime.steps.run_logging import RunLogFilter
     from stepwell.runtime.waiting_on import WaitingOn
     from stepwell.state.conversations import Answer, ConversationSummary, Turn, TurnResult
     from stepwell.state.data_store import DataStore
@@ -203,6 +204,7 @@ __all__ = [
     "Role",
     "RotationReport",
     "Run",
+    "RunLogFilter",
     "ScheduleSummary",
     "ScheduleTrigger",
     "Scope",
@@ -364,6 +366,7 @@ _HOMES = {
         "wait_signal",
     ),
     "runtime.sessions.approval": ("ApprovalResult",),
+    "runtime.steps.run_logging": ("RunLogFilter",),
     "runtime.definitions": ("DefinitionSummary",),
     "runtime.progress": ("Offer", "Progress", "Waiting"),
     "runtime.step_history": ("AttemptRecord", "ErrorRecord", "StepRecord"),

@@ -503,7 +503,7 @@ class FunctionSession(Session):
         since = self._patches.get(key) or (None if recorded is None else recorded.output)
         if since is not None:
             return not is_before(place, since)
-        if self._is_replaying():
+        if self.is_replaying:
             return False
         self._patches[key] = place
         self._writer.buffer(self._record.put(key, key, StepStatus.COMPLETED, canonical(place), 0))
@@ -534,9 +534,7 @@ class FunctionSession(Session):
 
     def set_variable(self, name: str, value: Value) -> None:
         """Set a variable with the next commit. Assignments that are repeated after a crash change nothing."""
-        if (
-            not self._is_replaying() and not self._waits.is_suspended
-        ):  # the code is being unwound, and will run again from its start
+        if not self.is_replaying and not self._waits.is_suspended:  # the code is being unwound, and will run again from its start
             self._record.set_variable(name, value)
 
     def variable_names(self) -> list[str]:
@@ -558,7 +556,9 @@ class FunctionSession(Session):
             raise InvalidInput("steps and waits belong into the workflow's own code, not into threads that it starts by itself")
         return on
 
-    def _is_replaying(self) -> bool:
+    @property
+    def is_replaying(self) -> bool:
+        """True while the code that asks runs again, up to where an earlier session was."""
         on = branch.get()
         return on is not None and self._record.was_reached(on.upcoming(), on.upcoming_branch())
 

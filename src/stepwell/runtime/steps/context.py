@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextvars import ContextVar
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from stepwell.errors import InvalidInput
 from stepwell.flow.function import registered_workflow
@@ -16,6 +16,9 @@ from stepwell.model.scope import Scope
 from stepwell.model.value import Value
 from stepwell.runtime.steps.scoped_state import StateReading, StepState
 from stepwell.state.transaction_buffer import Buffer, HasScope, scope_of
+
+if TYPE_CHECKING:
+    from stepwell.runtime.steps.run_logging import RunLogger
 
 __all__ = ["ExecutionContext", "NestedContext", "StepContext", "Variables", "WorkflowContext", "current", "here", "watcher"]
 
@@ -33,6 +36,11 @@ class VariableHolder(Protocol):
 
     def variable_names(self) -> list[str]:
         """Return the names of all variables."""
+        ...
+
+    @property
+    def is_replaying(self) -> bool:
+        """True while the code that asks runs again, up to where an earlier session was."""
         ...
 
 
@@ -82,6 +90,25 @@ class ExecutionContext:
         child, and else a ``ManualTrigger`` with the input.
         """
         return typed_trigger(self._started_by, is_child=self.identity.is_child)
+
+    @property
+    def is_replaying(self) -> bool:
+        """Return whether workflow code runs again after a crash or a wait, up to where it was. False in a step."""
+        return False
+
+    @property
+    def logger(self) -> RunLogger:
+        """Return a logger whose records have the run's id, workflow, workspace, trace, step and attempt as fields.
+
+        Workflow code that runs again up to where it was logs nothing. The loggers are ``stepwell.run.<workflow>``.
+
+        Example:
+
+            stepwell.current().logger.info("charged %d cents", cents)
+        """
+        from stepwell.runtime.steps.run_logging import RunLogger
+
+        return RunLogger(self)
 
     @property
     def variables(self) -> Variables:
@@ -136,8 +163,13 @@ class WorkflowContext(ExecutionContext):
     """The context of a workflow's code."""
 
     def __init__(self, identity: Metadata, holder: VariableHolder, started_by: bytes | None = None) -> None:
-        self.identity, self._started_by = identity, started_by
+        self.identity, self._started_by, self._holder = identity, started_by, holder
         self._variables = Variables(holder)
+
+    @property
+    def is_replaying(self) -> bool:
+        """Return whether the code runs again after a crash or a wait, up to where it was."""
+        return self._holder.is_replaying
 
     @property
     def variables(self) -> Variables:
