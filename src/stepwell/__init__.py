@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from stepwell.maintenance.backup import BackupReport, BackupVerification, verify_backup
     from stepwell.maintenance.erasure import ErasureReceipt, RotationReport, SubjectData
     from stepwell.maintenance.restore import RestoreReport
+    from stepwell.maintenance.run_upgrade import RefusedUpgrade, UpgradeReport
     from stepwell.maintenance.state_migration import MigrationProblem, MigrationReport
     from stepwell.maintenance.usage import Amount, Usage
     from stepwell.model.access import AccessToken, Identity, IssuedToken, Role, SignalLink
@@ -198,6 +199,7 @@ __all__ = [
     "QueueSettings",
     "Receipt",
     "ReceiptArchived",
+    "RefusedUpgrade",
     "RequestFailed",
     "RestoreReport",
     "Retry",
@@ -231,6 +233,7 @@ __all__ = [
     "Token",
     "Turn",
     "TurnResult",
+    "UpgradeReport",
     "Usage",
     "ValidationFailed",
     "ValueErased",
@@ -325,6 +328,7 @@ _HOMES = {
     "maintenance.erasure": ("ErasureReceipt", "RotationReport", "SubjectData"),
     "maintenance.restore": ("RestoreReport",),
     "maintenance.usage": ("Amount", "Usage"),
+    "maintenance.run_upgrade": ("RefusedUpgrade", "UpgradeReport"),
     "maintenance.state_migration": ("MigrationProblem", "MigrationReport"),
     "model.state_versions": ("migration",),
     "model.receipt_chain": ("Verification", "verify_proof"),

@@ -59,6 +59,7 @@ BACKUP_POINTS: dict[str, str] = {
 MIGRATION_POINTS: dict[str, str] = {
     "migration.planned": "the values to migrate are counted, and backed up if that was asked for; none is migrated",
     "migration.batch_written": "after each batch of values or executions that a migration of state has written",
+    "upgrade.batch_written": "after each batch of runs that were moved to another version of their definition",
 }
 """Points that only migrations of stored state reach."""
 

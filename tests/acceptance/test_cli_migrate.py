@@ -1,4 +1,4 @@
-"""The command line: migrations of stored values."""
+"""The command line: migrations of stored values, and upgrades of live runs."""
 
 from __future__ import annotations
 
@@ -72,3 +72,28 @@ def test_bad_arguments_are_refused(shell: Shell, module: str):
     assert shell("migrate", "state", "-m", module, "--backup", "x", "--no-backup").code == 2
     assert shell("migrate", "state", "--dry-run").code == 5
     assert shell("migrate").code == 0
+
+
+DEFINITION = """
+name: orders
+version: {version}
+do:
+  - {{signal: one}}
+  {middle}
+  - {{signal: two}}
+"""
+
+
+def test_runs_are_moved_to_another_version_and_those_that_stay_are_listed(shell: Shell):
+    shell.write("one.yaml", DEFINITION.format(version=1, middle=""))
+    shell.write("two.yaml", DEFINITION.format(version=2, middle='- {log: "between", name: between}'))
+    assert shell("workflow", "put", "one.yaml").code == 0
+    assert shell("start", "orders", "--id", "a").code == 0
+    assert shell("workflow", "upgrade", "orders", "--to", "2").code == 3
+    assert shell("workflow", "put", "two.yaml").code == 0
+    looked = shell("workflow", "upgrade", "orders", "--to", "2", "--dry-run", "--json")
+    assert (looked.code, looked.json["moved"], looked.json["is_dry_run"]) == (0, ["a"], True)
+    moved = shell("workflow", "upgrade", "orders", "--to", "2")
+    assert (moved.code, "1 runs moved to version 2; 0 stay" in moved.err) == (0, True)
+    assert shell("workflow", "upgrade", "orders", "--to", "two").code == 2
+    assert shell("verify", "a").code == 0

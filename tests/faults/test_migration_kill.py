@@ -1,8 +1,9 @@
-"""A migration of stored state that is killed at any step: the same call finishes it, nothing is migrated twice, nothing is lost."""
+"""Migrations of stored state, and upgrades of runs, that are killed at any step: the same call finishes them, and nothing is done
+twice or lost."""
 
 from __future__ import annotations
 
-import signal
+import signal as signals
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepwell import Scope, StateNewer, Stepwell, migration, verify_backup
+from stepwell.flow import define, log, signal
 from stepwell.model.state_versions import registered_alone
 
 WAIT = 60
@@ -46,8 +48,30 @@ PROGRAM = textwrap.dedent("""
 """)
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+UPGRADE = textwrap.dedent("""
+    import os, signal, sys
+    from stepwell import Stepwell
+    from stepwell.fault_points import armed
+    from stepwell.maintenance import run_upgrade
+
+    run_upgrade._PAGE = 5
+    url, point, number = sys.argv[1:]
+    hits = 0
+
+    def hook(name):
+        global hits
+        if name == point:
+            hits += 1
+            if hits == int(number):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    with Stepwell(url, worker=False) as well, armed(hook):
+        print(len(well.upgrade_runs("orders", to_version=2).moved))
+""")
+
+
+def start(*arguments: str, program: str = PROGRAM) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -102,7 +126,7 @@ def test_killed_migration_is_finished_by_the_same_call(url: str, tmp_path: Path,
     """T49."""
     folder = tmp_path / "before"
     code, told = ended(start(url, str(folder), point, str(number)))
-    assert code == -signal.SIGKILL, told
+    assert code == -signals.SIGKILL, told
     assert verify_backup(folder).ok
     code, told = ended(start(url, "", "", "0"))
     assert (code, told.split()[1:]) == (0, ["0", "True"]), told
@@ -140,3 +164,25 @@ def test_old_code_that_writes_during_a_migration_is_migrated_too(url: str) -> No
     assert (code, told.split()[1:]) == (0, ["0", "True"]), told
     assert written + refused
     check_migrated_once(url)
+
+
+@pytest.mark.parametrize(
+    ("point", "number"),
+    [("store.before_commit", 2), ("store.committed", 1), ("upgrade.batch_written", 1), ("upgrade.batch_written", 3)],
+)
+def test_killed_upgrade_is_finished_by_the_same_call(tmp_path: Path, point: str, number: int) -> None:
+    url = f"sqlite:///{tmp_path}/well.db"
+    with Stepwell(url, worker=False) as well:
+        before, after = (define("orders", signal("go"), log(text), version=n) for n, text in ((1, "old"), (2, "new")))
+        for n in range(RUNS):
+            well.start(before, {}, execution_id=f"run-{n}")
+        well.definitions.put(after)
+    code, told = ended(start(url, point, str(number), program=UPGRADE))
+    assert code == -signals.SIGKILL, told
+    code, told = ended(start(url, "", "0", program=UPGRADE))
+    assert code == 0, told
+    with Stepwell(url, worker=False) as well:
+        for n in range(RUNS):
+            kinds = [each["type"] for receipt in well.receipts(f"run-{n}") for each in receipt.mutations]
+            assert kinds.count("change_version") == 1
+            assert (well.executions.get(f"run-{n}").version, well.verify(f"run-{n}").ok) == (2, True)

@@ -19,6 +19,7 @@ from stepwell.flow.function import Workflow, declared_secrets, workflow_secrets
 from stepwell.maintenance.backup import BackupReport, create_backup
 from stepwell.maintenance.erasure import Erasing, RotationReport, rotate_keys
 from stepwell.maintenance.restore import RestoreReport, restore_backup, resume_restored
+from stepwell.maintenance.run_upgrade import UpgradeReport, upgrade_runs
 from stepwell.maintenance.state_migration import MigrationReport, MigrationRequest, migrate_state
 from stepwell.maintenance.usage import UsageOperations
 from stepwell.model.ids import new_id
@@ -185,6 +186,12 @@ class Parts:
     def migrate_state(self, request: MigrationRequest) -> Operation[MigrationReport]:
         """Migrate stored values."""
         return migrate_state(self.store, self.executions, request, new_id)
+
+    def upgrade_runs(self, name: str, to_version: int, workspace: str | None, *, is_dry_run: bool) -> Operation[UpgradeReport]:
+        """Move live runs of a workflow to another version of its definition."""
+        return upgrade_runs(
+            self.store, self.executions, self.definitions, name, to_version, workspace=workspace, is_dry_run=is_dry_run
+        )
 
     def health(self) -> Operation[Health]:
         """Check the store, and the worker if there is one."""

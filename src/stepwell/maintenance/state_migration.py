@@ -28,7 +28,7 @@ from stepwell.model.state_migration import migration_to
 from stepwell.model.state_versions import EXECUTION, MigrationLine, line_name, line_of_path, lines
 from stepwell.model.status import FINAL
 from stepwell.pipeline.operations import Operation, read, write_many
-from stepwell.state.executions import CachedExecution, Executions
+from stepwell.state.executions import CachedExecution, Executions, UnsharedChange
 from stepwell.stores.sealed_store import is_erased
 
 __all__ = ["LineReport", "MigrationProblem", "MigrationReport", "MigrationRequest", "Progress", "migrate_state"]
@@ -350,7 +350,7 @@ class _Migrating:
     def _migrate_batch(self, target: _Target, heads: Sequence[Head], *, is_first: bool) -> Operation[bool]:
         found = self._found[target.line.name]
         loaded = yield from self._executions.unshared([head.execution_id for head in heads])
-        changes: list[tuple[CachedExecution, int, MigrateState]] = []
+        changes: list[UnsharedChange] = []
         for head, live in zip(heads, loaded, strict=True):
             if live is None or isinstance(live, ValueErased):
                 continue  # deleted meanwhile, or erased with its subject
@@ -370,15 +370,15 @@ class _Migrating:
             if live.head.holder is not None:  # its session has read the state, and goes on from what it has read
                 found.held.add(head.execution_id)
             else:
-                changes.append((live.execution, live.head.fence, mutation))
+                changes.append(UnsharedChange(live.execution, live.head.fence, migrating=mutation))
         if self._request.is_dry_run:
             found.migrated += len(changes)
             return False
-        outcomes = (yield from self._executions.migrate_many(changes)) if changes else []
+        outcomes = (yield from self._executions.commit_unshared(changes)) if changes else []
         fault("migration.batch_written")
-        for (live, _, _), outcome in zip(changes, outcomes, strict=True):
+        for change, outcome in zip(changes, outcomes, strict=True):
             if isinstance(outcome, ValidationFailed):
-                self._fail(target, "", live.execution_id, outcome)
+                self._fail(target, "", change.live.execution_id, outcome)
             elif outcome is None:
                 found.migrated += 1
             # Anything else: another writer was first, so that the next pass looks again.

@@ -101,7 +101,7 @@ class CommitKind(Enum):
     """The kind of a commit, as far as a store's fast path is concerned.
 
     Every kind but GENERAL promises: Stepwell made the commit id for this very revision, and the commit carries no state
-    operations, lock guards, nudges, queue items or snapshot. A store may write any kind as a GENERAL one.
+    operations, lock guards, nudges, queue items, version or snapshot. A store may write any kind as a GENERAL one.
     """
 
     STEP = "step"
@@ -155,6 +155,9 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     is_named: bool = True
     """Whether the user chose the commit id; an id that Stepwell made contains its revision, and is used for no other."""
 
+    version: int | None = None
+    """The version of the workflow that the execution goes on with, if this commit changes it."""
+
     kind: CommitKind = CommitKind.GENERAL
     """The kind of the commit; computed from the other fields."""
 
@@ -171,6 +174,7 @@ def _kind_of(commit: Commit) -> CommitKind:
         or commit.guards
         or commit.nudges
         or commit.items
+        or commit.version is not None
         or not is_made_for(commit.commit_id, commit.revision)
     ):
         return CommitKind.GENERAL

@@ -61,6 +61,8 @@ class Draft(msgspec.Struct, gc=False, eq=False):
     """Whether the execution has ended, as the mutations so far leave it."""
     status: Status | None = None
     """The status that this batch sets, if it sets one."""
+    version: int | None = None
+    """The version of the workflow that this batch goes on with, if it sets one."""
     mutations: list[Mutation] = []
     ops: list[StateOp] | None = None
     items: list[NewItem] | None = None

@@ -82,6 +82,7 @@ def moved(head: Head, commit: Commit) -> Head:
         revision=commit.revision,
         digest=commit.digest,
         status=commit.status or head.status,
+        version=commit.version or head.version,
         signature=commit.signature,
         updated_ms=commit.committed_ms,
         claims=0,

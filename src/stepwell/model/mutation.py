@@ -10,6 +10,7 @@ from stepwell.model.scoped_operations import StateOp
 __all__ = [
     "AddToken",
     "CancelScopeMutation",
+    "ChangeVersion",
     "Create",
     "EnqueueItem",
     "EnterScope",
@@ -201,6 +202,12 @@ class MigrateState(_Mutation, frozen=True, gc=False, tag="migrate_state"):
     without_variables: list[str] = []
 
 
+class ChangeVersion(_Mutation, frozen=True, gc=False, tag="change_version"):
+    """Go on with another version of the workflow."""
+
+    version: int
+
+
 Mutation = (
     Create
     | Restore
@@ -224,6 +231,7 @@ Mutation = (
     | WriteState
     | EnqueueItem
     | MigrateState
+    | ChangeVersion
 )
 
 encode_mutations = msgspec.json.Encoder(order="deterministic").encode

@@ -136,6 +136,7 @@ def build_commit(
         items,
         mark,
         is_named,
+        draft.version,
     )
     return commit, header
 

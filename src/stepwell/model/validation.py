@@ -22,6 +22,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.mutation import (
     AddToken,
     CancelScopeMutation,
+    ChangeVersion,
     Create,
     EnqueueItem,
     EnterScope,
@@ -141,6 +142,9 @@ def _restore(draft: Draft, mutation: Restore) -> None:
             draft.put(section, key, bytes(raw))
     draft.status = draft.current_status()
     draft.is_over = draft.status in FINAL
+    identity = draft.get("identity", ONLY)
+    if draft.base.revision >= 0 and identity is not None:
+        draft.version = decode_metadata(identity).version  # an earlier state may be of another version of the workflow
 
 
 def _set_context(draft: Draft, mutation: SetContext) -> None:
@@ -297,6 +301,12 @@ def _migrate_state(draft: Draft, mutation: MigrateState) -> None:
     draft.put("identity", ONLY, encode_record(msgspec.structs.replace(identity, state_version=mutation.version)))
 
 
+def _change_version(draft: Draft, mutation: ChangeVersion) -> None:
+    identity = decode_metadata(draft.get("identity", ONLY) or b"")
+    draft.put("identity", ONLY, encode_record(msgspec.structs.replace(identity, version=mutation.version)))
+    draft.version = mutation.version
+
+
 def _need_token(draft: Draft, token_id: str) -> bytes:
     data = draft.get("tokens", token_id)
     if data is None:
@@ -344,4 +354,5 @@ _RULES: dict[type, Callable[[Draft, Any], None]] = {
     WriteState: _write_state,
     EnqueueItem: _enqueue_item,
     MigrateState: _migrate_state,
+    ChangeVersion: _change_version,
 }

@@ -53,6 +53,7 @@ __all__ = [
     "ExecutionCache",
     "Executions",
     "OpenTransaction",
+    "UnsharedChange",
     "UnsharedExecution",
     "is_driven_by_engine",
 ]
@@ -75,6 +76,16 @@ class UnsharedExecution(NamedTuple):
 
     head: Head
     execution: CachedExecution
+
+
+class UnsharedChange(NamedTuple):
+    """A change of an execution that no cache has, under the fence of its row."""
+
+    live: CachedExecution
+    fence: int
+    batch: Sequence[Planned] = ()
+    migrating: MigrateState | None = None
+    """The state migration to make; None for the one that is due, if one is."""
 
 
 class ExecutionCache:
@@ -426,18 +437,20 @@ class Executions(History):
             return error
         return UnsharedExecution(loaded.head, CachedExecution(execution_id, loaded.head.workspace_id, state))
 
-    def migrate_many(self, changes: Sequence[tuple[CachedExecution, int, MigrateState]]) -> Operation[list[StepwellError | None]]:
-        """Commit a migration to each of several unshared executions; return None or the refusal for each.
+    def commit_unshared(self, changes: Sequence[UnsharedChange]) -> Operation[list[StepwellError | None]]:
+        """Commit a change to each of several unshared executions; return None or the refusal for each.
 
         Each commit lands only under the fence that is given: not if a worker has claimed the execution since.
         """
         commits: list[Commit] = []
         outcomes: list[StepwellError | None] = [None] * len(changes)
         places: list[int] = []
-        for place, (live, fence, mutation) in enumerate(changes):
-            session = OpenTransaction(live, CommitTerms(fence=fence), self._new_id)
+        for place, change in enumerate(changes):
+            session = OpenTransaction(change.live, CommitTerms(fence=change.fence), self._new_id)
             try:
-                commits.append(self._prepare(session, [], None, None, mutation)[1])
+                if self.subjects.sealed is not None:
+                    yield from self.subjects.ready(change.live.workspace_id, _data_key_of(change.live.state))
+                commits.append(self._prepare(session, change.batch, None, None, change.migrating)[1])
             except StepwellError as error:
                 outcomes[place] = error
             else:

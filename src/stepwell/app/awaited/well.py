@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from stepwell.maintenance.backup import BackupReport
     from stepwell.maintenance.erasure import ErasureReceipt, RotationReport, SubjectData
     from stepwell.maintenance.restore import RestoreReport
+    from stepwell.maintenance.run_upgrade import UpgradeReport
     from stepwell.maintenance.state_migration import MigrationReport, Progress
     from stepwell.model.cipher import KeyRing
     from stepwell.model.execution_state import Change, ExecutionState
@@ -807,6 +808,30 @@ class AsyncStepwell:
         - ``secrets``: more names, such as those of the run that the value is from (``state.identity.secrets``).
         """
         return self._parts.redaction_with(secrets).value(value)
+
+    async def upgrade_runs(
+        self, workflow: str, *, to_version: int, workspace: Id | None = None, dry_run: bool = False
+    ) -> UpgradeReport:
+        """Move the live runs of a declared workflow to another version of its definition, those that can go on with it.
+
+        A run keeps the version that it began with until this is called. A run can be moved if what it has passed, and where it
+        is, are the same in both versions; the report has the reasons for each that cannot. A run that a worker holds is left,
+        and can be moved when it waits again. Each move is a commit with a receipt.
+
+        - ``workflow``: its name.
+        - ``to_version``: a stored version; an earlier one is as good.
+        - ``workspace``: move only the runs of this workspace.
+        - ``dry_run``: move nothing, and report what would be done.
+
+        Raise ``NotFound`` if the store has no such version, ``NotActive`` if it is a draft or paused, and ``InvalidInput`` for a
+        workflow that is a function.
+
+        Example:
+
+            report = well.upgrade_runs("checkout", to_version=2, dry_run=True)
+            print(len(report.moved), report.refused)
+        """
+        return await self._driver.run(self._parts.upgrade_runs(workflow, to_version, id_text(workspace), is_dry_run=dry_run))
 
     async def delete(self, execution_id: Id) -> None:
         """Delete an execution with its history. Its id is never used again, so that a late writer cannot revive it."""

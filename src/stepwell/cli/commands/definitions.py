@@ -179,6 +179,7 @@ _AT = "stepwell.cli.commands.definitions"
         "show": CommandEntry(f"{_AT}:show", "Print a definition as YAML or JSON."),
         "pause": CommandEntry(f"{_AT}:pause", "Pause a workflow: no new runs."),
         "activate": CommandEntry(f"{_AT}:activate", "Activate a workflow."),
+        "upgrade": CommandEntry(f"{_AT}:upgrade", "Move live runs to another version."),
     },
 )
 def workflow() -> None:
@@ -248,3 +249,25 @@ def activate(name: str) -> None:
     with given.open() as well:
         well.definitions.activate(name)
     report(given, {"name": name, "status": "ACTIVE"}, f"{name} is active")
+
+
+@command("upgrade")
+@_name
+@click.option("--to", "to_version", type=click.IntRange(1), required=True, metavar="VERSION", help="The version to move them to.")
+@click.option("--workspace", "-w", default=None, help="Move only the runs of this workspace. Default: all.")
+@click.option("--dry-run", is_flag=True, help="Move nothing, and print what would be done.")
+def upgrade(name: str, to_version: int, workspace: str | None, dry_run: bool) -> None:
+    """Move live runs of a workflow to another version of its definition.
+
+    A run keeps its version until then. What it has passed, and where it is, must be the same in both versions; each run that stays
+    is printed with the reasons.
+    """
+    given = settings()
+    with given.open() as well:
+        done = well.upgrade_runs(name, to_version=to_version, workspace=workspace, dry_run=dry_run)
+    rows = [(each.execution_id, str(each.version), "; ".join(each.reasons)) for each in done.refused]
+    rows += [(each, "", "a worker holds it; try again when it waits") for each in done.held]
+    if not given.is_json and rows:
+        given.screen.table(("STAYS", "VERSION", "WHY"), rows)
+    would = "would be " if dry_run else ""
+    report(given, done, f"{len(done.moved):,} runs {would}moved to version {to_version}; {len(rows):,} stay")

@@ -331,12 +331,12 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[
 -- name: update_heads
 -- Updates executions that this transaction has locked.
 UPDATE {schema}.executions AS e
-SET status = g.status, revision = g.revision, digest = g.digest, signature = g.signature, fence = g.fence, holder = g.holder,
-    lease_until_ms = g.lease_until_ms, base_revision = g.base_revision, updated_ms = g.updated_ms, wake_ms = g.wake_ms,
+SET version = g.version, status = g.status, revision = g.revision, digest = g.digest, signature = g.signature, fence = g.fence,
+    holder = g.holder, lease_until_ms = g.lease_until_ms, base_revision = g.base_revision, updated_ms = g.updated_ms, wake_ms = g.wake_ms,
     claims = g.claims, is_nudged = g.is_nudged, deleted_ms = g.deleted_ms
-FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint[],
-            $10::bigint[], $11::bigint[], $12::bigint[], $13::boolean[], $14::bigint[])
-     AS g (execution_id, status, revision, digest, signature, fence, holder, lease_until_ms, base_revision, updated_ms, wake_ms,
+FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::bytea[], $7::bigint[], $8::text[], $9::bigint[],
+            $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::boolean[], $15::bigint[])
+     AS g (execution_id, version, status, revision, digest, signature, fence, holder, lease_until_ms, base_revision, updated_ms, wake_ms,
            claims, is_nudged, deleted_ms)
 WHERE e.execution_id = g.execution_id;
 

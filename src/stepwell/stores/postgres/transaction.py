@@ -254,7 +254,7 @@ def _entry_row(scope: str, key: str, entry: StoredEntry | None) -> Row:
 
 _LEASE = (integers, texts, integers, integers)
 _EXECUTION = (texts, texts, texts, integers, texts, texts, integers, texts, blobs, *_LEASE, *[integers] * 4, booleans, integers)
-_HEAD = (texts, texts, integers, texts, blobs, *_LEASE, integers, integers, integers, booleans, integers)
+_HEAD = (texts, integers, texts, integers, texts, blobs, *_LEASE, integers, integers, integers, booleans, integers)
 _COMMIT = (texts, integers, texts, booleans, blobs, blobs)
 _BODY = (texts, integers, texts, blobs)
 _TIMES = (integers, integers, integers, integers, texts, booleans)
@@ -294,6 +294,7 @@ def _execution_row(view: LockedRows, head: Head) -> Row:
 def _head_row(view: LockedRows, head: Head) -> Row:
     return (
         head.execution_id,
+        head.version,
         head.status,
         head.revision,
         head.digest,

@@ -223,7 +223,12 @@ class ScriptCaller:
             "items": [request(new) for new in unit.items],
             **self._effects(unit, writes, now_ms, is_check=is_check),
         }
-        optional = (("said", revision_in(unit.commit_id)), ("status", unit.status), ("fence", unit.fence))
+        optional = (
+            ("said", revision_in(unit.commit_id)),
+            ("status", unit.status),
+            ("fence", unit.fence),
+            ("version", unit.version),
+        )
         packed.update((name, value) for name, value in optional if value is not None)
         if unit.rest is not None:
             packed["rest"] = {"is_final": unit.rest.is_final, "wake": unit.rest.wake_ms}

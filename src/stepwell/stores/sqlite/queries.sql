@@ -35,6 +35,10 @@ INSERT INTO commits (position, commit_id, is_named, header, body) VALUES ((?1 <<
 -- name: set_status
 UPDATE executions SET status = ?2 WHERE number = ?1;
 
+-- name: set_version
+-- Has an execution go on with another version of its workflow.
+UPDATE executions SET version = ?2 WHERE number = ?1;
+
 -- name: insert_execution
 -- Creates an execution unless its id was ever used; gives its number.
 INSERT INTO executions (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature,

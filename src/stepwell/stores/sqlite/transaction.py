@@ -168,6 +168,8 @@ class SqliteTransaction:
         landed = self._do.run_all(STEPS, [step_row(number, commit)])
         if landed and commit.status is not None:
             self._do.run("set_status", number, commit.status)
+        if landed and commit.version is not None:
+            self._do.run("set_version", number, commit.version)
         return number if landed else None
 
     def _learn_numbers(self, execution_ids: list[str]) -> None:

@@ -12,6 +12,7 @@ from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import AlreadyExists, Conflict, NotFound, StoreUnavailable
 from stepwell.model.commit import (
     Claim,
+    ClaimDue,
     Creation,
     Deletion,
     LockGuard,
@@ -21,6 +22,7 @@ from stepwell.model.commit import (
     Unlock,
     Written,
 )
+from stepwell.model.mutation import ChangeVersion
 from stepwell.model.scoped_operations import ABSENT, Increment, StateOp
 from stepwell.testing.conformance.samples import (
     NOTHING,
@@ -69,6 +71,22 @@ def test_commit_without_a_status_keeps_the_one_before(execution: SampleExecution
     execution.land(status("RUNNING"))
     execution.land(variable())
     assert execution.head.status == "RUNNING"
+
+
+def test_commit_moves_the_execution_to_another_version_of_its_workflow(store: Store, execution: SampleExecution) -> None:
+    execution.land(ChangeVersion(2))
+    assert (execution.head.version, walk(store, execution.id).ok) == (2, True)
+    execution.land(variable())
+    assert execution.head.version == 2
+    waiting = SampleExecution(store, "waiting").creation()
+    waiting = replace(waiting, creation=Creation("orders", 1, is_runnable=True))
+    landed(write(store, waiting))
+    found = SampleExecution(store, "waiting")
+    found.follow()
+    found.land(ChangeVersion(2))
+    due = ClaimDue(("orders",), "old", 30, 10, (1,))
+    assert answers(write(store, due)) == []
+    assert [lease.name for lease in answers(write(store, replace(due, versions=(2,))))] == ["waiting"]
 
 
 def test_signature_belongs_to_the_newest_commit_alone(execution: SampleExecution) -> None:

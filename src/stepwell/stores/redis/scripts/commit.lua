@@ -130,6 +130,9 @@ if creation then
 else
   redis.call('HSET', head_key, 'revision', commit.revision, 'digest', commit.digest, 'signature', commit.signature, 'updated', commit.time,
     'claims', 0)
+  if commit.version then
+    redis.call('HSET', head_key, 'version', commit.version)
+  end
   if commit.status and commit.status ~= head[5] then
     redis.call('HSET', head_key, 'status', commit.status)
     local _, _, before = places(commit.execution, head[6], head[7], head[5])
