@@ -1,4 +1,4 @@
-"""Servers to look at in a browser, in a process of their own: one with everything, one with nothing, one without its store.
+"""Servers to look at in a browser, in a process of their own: with everything, to be changed, with nothing, without its store.
 
 `python -m tests.browser.site` prints where they are and how to sign in, and serves until its standard input ends.
 """
@@ -180,7 +180,8 @@ async def main() -> None:
     async with AsyncExitStack() as stack:
         filled = await stack.enter_async_context(AsyncStepwell("memory://"))
         empty = await stack.enter_async_context(AsyncStepwell("memory://", worker=False))
-        samples = await fill(filled)
+        work = await stack.enter_async_context(AsyncStepwell("memory://"))
+        samples, others = await fill(filled), await fill(work)
         nowhere = AsyncStepwell("redis://127.0.0.1:1/0?connect_timeout=1", worker=False)
 
         def anybody(_: object) -> Identity:
@@ -189,6 +190,7 @@ async def main() -> None:
         away = stepwell_app(nowhere, identify=anybody)
         sites = {
             "filled": await site_of(filled, stack, samples),
+            "work": await site_of(work, stack, others),
             "empty": await site_of(empty, stack, SAMPLES),
             "away": Site(await stack.enter_async_context(listening(away)), {}, {}, SAMPLES),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from html import unescape
 
 import pytest
 from tests.web.dashboard.browsing import Person, browsing, text_of
@@ -316,6 +317,18 @@ async def test_an_approval_is_answered_on_the_page():
         assert result["is_approved"] is True
         assert await reason_of(person) == "yes"
         assert "No run waits for somebody" in text_of(await person.open("/approvals"))
+
+
+@async_test
+async def test_an_approval_is_answered_on_the_page_of_its_run():
+    async with browsing("operator") as person:
+        only = define("only", approval("Go?", name="go"))
+        await person.well.start(only, workspace="acme", execution_id="o")
+        await waiting(person, "o")
+        page = await person.open("/runs/o")
+        [value] = [each for each in re.findall(r'name="value" value="([^"]+)"', page.text) if "false" in each]
+        await person.send("/runs/o/signal", name="go", value=unescape(value))
+        assert (await person.well.run("o").result(timeout=20))["decisions"][0]["by"] == "operator"
 
 
 @async_test

@@ -1,0 +1,217 @@
+"""What people do on the pages: with keys alone, without JavaScript, on a phone, and while the page follows by itself."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httpx
+from playwright.async_api import Page, expect
+from tests.browser.chromium import PHONE, Chromium, Visit, in_browser
+from tests.browser.site import Site
+
+V1 = "/api/v1"
+_FOCUSED = "(e => (e.labels?.[0] ?? e).innerText || e.ariaLabel || '')(document.activeElement)"
+_VISIBLE_HEIGHTS = """[...document.querySelectorAll('main button, main .button')]
+    .filter(e => e.getClientRects().length).map(e => e.getBoundingClientRect().height)"""
+_ENABLED = "[...document.querySelectorAll('main form[method=post] button:not(:disabled)')].map(e => e.innerText)"
+
+
+async def ask(site: Site, method: str, path: str, **options: Any) -> httpx.Response:
+    """Do something elsewhere than on the page, as another person would."""
+    headers = {"Authorization": f"Bearer {site.tokens['operator']}"}
+    async with httpx.AsyncClient(base_url=site.origin, headers=headers) as client:
+        reply = await client.request(method, f"{V1}{path}", **options)
+        assert reply.status_code < 400, reply.text
+        return reply
+
+
+def keys(page: Page, *pressed: str) -> Any:
+    async def press() -> None:
+        for each in pressed:
+            await page.keyboard.press(each)
+
+    return press()
+
+
+async def tab_to(page: Page, name: str) -> None:
+    """Move the focus with Tab until something of this name has it."""
+    for _ in range(200):
+        await page.keyboard.press("Tab")
+        found = await page.evaluate(
+            "(document.activeElement.labels?.[0] ?? document.activeElement).innerText || document.activeElement.ariaLabel || ''"
+        )
+        if name in found:
+            return
+    raise AssertionError(f"Tab never reaches {name!r}")
+
+
+@in_browser
+async def test_the_list_of_runs_follows_without_a_reload(chromium: Chromium, sites: dict[str, Site]):
+    site = sites["work"]
+    async with chromium.visit(site.origin, site.sessions["operator"]) as visit:
+        await visit.go("/runs")
+        await visit.page.evaluate("window.isSamePage = true")
+        await expect(visit.page.locator("#live-chip")).to_have_text("Live")
+        await ask(site, "PUT", "/runs/appears", json={"workflow": "order"})
+        await expect(visit.page.get_by_role("main").get_by_role("link", name="appears", exact=True)).to_be_visible()
+        assert await visit.page.evaluate("window.isSamePage")
+
+
+@in_browser
+async def test_a_run_is_cancelled_with_keys_alone_and_its_page_follows(chromium: Chromium, sites: dict[str, Site]):
+    site = sites["work"]
+    await ask(site, "PUT", "/runs/by-keys", json={"workflow": "approval", "input": "eve"})
+    async with chromium.visit(site.origin, site.sessions["operator"]) as visit:
+        page = visit.page
+        await visit.go("/")
+        await keys(page, "g", "r")
+        await page.wait_for_url("**/runs")
+        await keys(page, "/")
+        await page.keyboard.type("workflow:approval")
+        await keys(page, "Enter")
+        await page.wait_for_url("**/runs?*filter=*")
+        await keys(page, "j")
+        assert await page.evaluate("document.activeElement.innerText") == "by-keys"
+        await keys(page, "Enter")
+        await page.wait_for_url("**/runs/by-keys")
+        await keys(page, "c")
+        await tab_to(page, "Reason")
+        await page.keyboard.type("the customer changed her mind")
+        await tab_to(page, "Cancel the run")
+        await keys(page, "Enter")
+        await expect(page.get_by_role("status").first).to_contain_text("Cancellation was requested")
+        await expect(page.locator("#run .status").first).to_have_text("Cancelled")  # the page follows by itself
+        await keys(page, "?")
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        await keys(page, "Escape")
+        await expect(page.get_by_role("dialog")).not_to_be_visible()
+
+
+@in_browser
+async def test_single_keys_can_be_turned_off(chromium: Chromium, sites: dict[str, Site]):
+    site = sites["work"]
+    async with chromium.visit(site.origin, site.sessions["viewer"]) as visit:
+        await visit.go("/runs")
+        await visit.page.get_by_role("button", name="Keys").click()
+        await visit.page.get_by_role("button", name="Turn single keys off").click()
+        await keys(visit.page, "g", "s")
+        assert visit.page.url.endswith("/runs")
+
+
+async def open_menu(page: Page, label: str) -> None:
+    await page.locator("summary").filter(has_text=re.compile(rf"^{label}…$")).click()
+
+
+async def manage(visit: Visit) -> None:
+    """Do one of everything that the managing screens offer. It takes no JavaScript."""
+    page = visit.page
+    await visit.go("/queues/default")
+    await open_menu(page, "Pause")
+    await page.get_by_label("Reason").locator("visible=true").fill("maintenance")
+    await page.get_by_role("button", name="Pause", exact=True).click()
+    await expect(page.locator("#notice")).to_have_text("It is paused.")
+    await open_menu(page, "Resume")
+    await page.get_by_role("button", name="Resume", exact=True).click()
+    await expect(page.locator("#notice")).to_have_text("It goes on.")
+
+    await visit.go("/queues")
+    await open_menu(page, "Override a limit")
+    await page.locator("select[name=limit]").select_option("concurrency")
+    await page.get_by_label("Value; empty: no limit").fill("50")
+    await page.get_by_label("For how long").fill("7d")
+    await page.get_by_label("Reason").locator("visible=true").fill("import of May")
+    await page.get_by_role("button", name="Override a limit", exact=True).click()
+    await expect(page.get_by_role("cell", name="import of May").first).to_be_visible()
+    await page.get_by_role("button", name="End the override of concurrency").click()
+    await expect(page.get_by_role("cell", name="import of May")).to_have_count(0)
+
+    await visit.go("/schedules/nightly")
+    await open_menu(page, "Run now")
+    await page.get_by_role("button", name="Run now", exact=True).click()
+    await expect(page.locator("#notice")).to_have_text("It was enqueued.")
+    await page.get_by_label("From, UTC").fill("2026-01-01T00:00")
+    await page.get_by_label("to", exact=True).fill("2026-01-04T00:00")
+    await page.get_by_role("button", name="Count the ticks").click()
+    await expect(page.get_by_role("button", name="Enqueue 3 items")).to_be_visible()
+
+    await visit.go("/scopes/workspace/greeting")
+    await page.get_by_label("Value, as JSON").fill('{"text": "good day"}')
+    await page.get_by_role("button", name="Show the difference").click()
+    await expect(page.locator("ins").filter(has_text="good day")).to_be_visible()
+    await page.get_by_role("button", name="Write it").click()
+    await expect(page.locator("#notice")).to_have_text("The change was saved.")
+
+    await visit.go("/definitions/ship")
+    await page.get_by_label("address").fill("1 Main St")
+    await page.get_by_role("button", name="Start", exact=True).click()
+    await expect(page.locator("#notice")).to_have_text("The run was started.")
+
+    await visit.go("/system")
+    await open_menu(page, "New token")
+    await page.get_by_label("Name", exact=True).fill("ci")
+    await page.get_by_role("button", name="New token", exact=True).click()
+    assert (await page.locator("#token").inner_text()).startswith("swt_")
+
+    await visit.go("/audit")
+    await expect(page.get_by_role("cell", name="maintenance").first).to_be_visible()
+
+
+@in_browser
+async def test_everything_is_managed_with_javascript(chromium: Chromium, sites: dict[str, Site]):
+    site = sites["work"]
+    async with chromium.visit(site.origin, site.sessions["store"]) as visit:
+        await manage(visit)
+
+
+@in_browser
+async def test_everything_is_managed_without_javascript(chromium: Chromium, sites: dict[str, Site]):
+    site = sites["work"]
+    async with chromium.visit(site.origin, site.sessions["store"], java_script_enabled=False) as visit:
+        await ask(site, "PUT", "/state/workspace/keys/greeting", json={"value": 1}, headers={"If-Match": "*"})
+        await manage(visit)
+
+
+@in_browser
+async def test_a_run_is_answered_on_a_phone_without_javascript(chromium: Chromium, sites: dict[str, Site]):
+    site = sites["work"]
+    await ask(site, "PUT", "/runs/on-a-phone", json={"workflow": "approval", "input": "fay"})
+    options: dict[str, Any] = {"viewport": PHONE, "java_script_enabled": False, "has_touch": True}
+    async with chromium.visit(site.origin, site.sessions["operator"], **options) as visit:
+        await visit.go("/runs/on-a-phone")
+        await visit.page.get_by_role("button", name="Send signal").tap()
+        await expect(visit.page.get_by_role("status").first).to_have_text("The signal was sent.")
+        found = await ask(site, "GET", "/runs/on-a-phone/result?wait=20")
+        assert found.json()["output"] == "fay: True"
+        assert min(await visit.page.evaluate(_VISIBLE_HEIGHTS)) >= 43.5, "a button is too small for a finger"
+
+
+@in_browser
+async def test_a_link_is_made_and_answered_by_somebody_without_an_account(chromium: Chromium, sites: dict[str, Site]):
+    site = sites["work"]
+    await ask(site, "PUT", "/runs/by-link", json={"workflow": "approval", "input": "gil"})
+    async with chromium.visit(site.origin, site.sessions["operator"]) as visit:
+        await visit.go("/approvals")
+        card = visit.page.get_by_role("region", name="approve, by-link")
+        await expect(card).to_be_visible()  # the page follows until the run waits
+        await card.get_by_text("A link for somebody without an account").click()
+        await card.get_by_label("For whom").fill("Ann")
+        await card.get_by_role("button", name="Make the link").click()
+        link = await visit.page.locator("#link").inner_text()
+    async with chromium.visit(site.origin, viewport=PHONE) as stranger:
+        await stranger.go(link.strip().removeprefix(site.origin))
+        assert await stranger.axe() == []
+        assert not await stranger.has_overflow()
+        await stranger.page.get_by_role("button", name="Send").click()
+        await expect(stranger.page.get_by_role("status")).to_contain_text("Your answer was sent")
+        assert await stranger.axe() == []
+        await stranger.go(link.strip().removeprefix(site.origin), status=410)
+
+
+@in_browser
+async def test_a_viewer_sees_every_action_and_may_do_none(chromium: Chromium, sites: dict[str, Site]):
+    site = sites["work"]
+    async with chromium.visit(site.origin, site.sessions["viewer"]) as visit:
+        for path in ("/schedules/nightly", "/definitions/ship", "/scopes/workspace/greeting", "/queues", "/approvals"):
+            await visit.go(path)
+            assert await visit.page.evaluate(_ENABLED) == [], path
