@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import types
 
 import pytest
 from tests.docs.pages import PAGES, ROOT, cells
@@ -182,7 +183,7 @@ def test_contexts_are_on_the_page_with_what_they_have():
     table = cells(REFERENCE / "workflows.md", "of the context")
     rows = {name: row for row in table for name in re.findall(r"`(\w+)", row[0])}
     identity = Metadata("e", "w", "f", 1, SystemClock().now())
-    contexts = (WorkflowContext(identity, None), StepContext(identity, "k", 1, Limits()))
+    contexts = (WorkflowContext(identity, types.SimpleNamespace(is_replaying=False)), StepContext(identity, "k", 1, Limits()))
     for column, context in enumerate(contexts, start=1):
         has = {name for name in dir(context) if not name.startswith("_") and _is_given(context, name)} - {"buffer", "started_by"}
         assert has == {name for name, row in rows.items() if row[column] != "no"}
