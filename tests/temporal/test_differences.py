@@ -241,8 +241,8 @@ def without_id(value: Any, execution_id: str) -> str:
 def both(tmp_path_factory: pytest.TempPathFactory, temporal_server: TemporalServer) -> Iterator[Stepwell]:
     """A well whose runs are made by either engine, and the workers of both."""
     url = f"sqlite:///{tmp_path_factory.mktemp('both')}/well.db"
-    there = {"address": temporal_server.address, "namespace": "differences"}
-    with Stepwell(url, lease_seconds=2) as well, TemporalWorker(url, **there, grace_seconds=1):
+    address, namespace = temporal_server.address, "differences"
+    with Stepwell(url, lease_seconds=2) as well, TemporalWorker(url, address=address, namespace=namespace, grace_seconds=1):
         well.definitions.put(CHILD)
         yield well
         found = well.executions.list(limit=1_000)

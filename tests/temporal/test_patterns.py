@@ -81,7 +81,7 @@ class ActingOnTemporal(Acting):
 
     def __init__(self, well: Stepwell, run: Run, quiet: Quiet) -> None:
         self._quiet = quiet
-        super().__init__(well, run)  # type: ignore[arg-type]
+        super().__init__(well, run)  # pyright: ignore[reportArgumentType]
 
     def pass_time(self, span: str) -> None:
         """Wait until something is open: the time of these tests stands still, and that of a server does not."""
@@ -114,10 +114,10 @@ class ActOnTemporal(Act):
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory, temporal_server: TemporalServer) -> Iterator[ActOnTemporal]:
     url = f"sqlite:///{tmp_path_factory.mktemp('patterns')}/well.db"
-    there = {"address": temporal_server.address, "namespace": "patterns"}
-    with Stepwell(url, worker=False) as well, TemporalWorker(url, **there, grace_seconds=1):
+    address, namespace = temporal_server.address, "patterns"
+    with Stepwell(url, worker=False) as well, TemporalWorker(url, address=address, namespace=namespace, grace_seconds=1):
         well.choose_engine("temporal", workspace="default")
-        quiet = Quiet(**there)
+        quiet = Quiet(address, namespace)
         try:
             yield ActOnTemporal(well, quiet)
         finally:
