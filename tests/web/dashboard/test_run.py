@@ -6,10 +6,13 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from tests.web.dashboard.browsing import Person, browsing, text_of
-from tests.web.servers import approve, async_test, fail, greet
+from tests.web.servers import approve, async_test, greet
 
 from stepwell import StepwellError, step, workflow
+from stepwell.web.dashboard.live import changes
+from stepwell.web.events import Event
 
 
 @step
@@ -163,4 +166,21 @@ async def test_an_open_page_is_told_of_a_change_and_of_the_end():
         assert events.count("changed") >= 1
 
 
-__all__ = ["fail"]
+@async_test
+async def test_what_happens_at_once_is_one_change_and_an_error_ends_the_stream():
+    async def burst() -> Any:
+        yield Event(event="snapshot", id=0)
+        for number in range(1, 50):
+            yield Event(event="commit", id=number)
+        yield Event(event="end", id=49)
+
+    told = [(each.event, each.id) async for each in changes(burst())]
+    assert told[-2:] == [("changed", 49), ("end", 49)]
+    assert len(told) <= 4
+
+    async def broken() -> Any:
+        yield Event(event="commit", id=1)
+        raise StepwellError("the store is away")
+
+    with pytest.raises(StepwellError):
+        _ = [each async for each in changes(broken())]

@@ -158,6 +158,24 @@ WHERE deleted_ms IS NULL AND (?1 IS NULL OR workspace_id = ?1) AND (?2 IS NULL O
   AND (?4 IS NULL OR (created_ms, execution_id) < (?4, ?5))
 ORDER BY created_ms DESC, execution_id DESC LIMIT ?6;
 
+-- name: find_in_workspace
+-- The same by the index of workspaces. args: as find, and the first is not NULL
+SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
+       signature, parent_id, created_ms, updated_ms, wake_ms, claims, number
+FROM executions
+WHERE deleted_ms IS NULL AND workspace_id = ?1 AND (?2 IS NULL OR workflow_id = ?2) AND (?3 IS NULL OR status = ?3)
+  AND (?4 IS NULL OR (created_ms, execution_id) < (?4, ?5))
+ORDER BY created_ms DESC, execution_id DESC LIMIT ?6;
+
+-- name: find_by_status
+-- The same by the index of statuses. args: as find, and the third is not NULL
+SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
+       signature, parent_id, created_ms, updated_ms, wake_ms, claims, number
+FROM executions
+WHERE deleted_ms IS NULL AND (?1 IS NULL OR workspace_id = ?1) AND (?2 IS NULL OR workflow_id = ?2) AND status = ?3
+  AND (?4 IS NULL OR (created_ms, execution_id) < (?4, ?5))
+ORDER BY created_ms DESC, execution_id DESC LIMIT ?6;
+
 -- name: stored_entry
 -- One row of a scope as it is, expired and tombstones included: for the rules, not for readers.
 SELECT data, revision, expires_ms, ttl_ms, sliding FROM state_entries WHERE scope = ?1 AND key = ?2;

@@ -19,6 +19,7 @@ from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry, prefix_end
 from stepwell.model.snapshot import StoredSnapshot
+from stepwell.model.status import Status
 from stepwell.process import process_id
 from stepwell.stores.sql_files import read_queries
 from stepwell.stores.sqlite.connection import Database, SqliteSettings, parse_url, translate
@@ -308,7 +309,10 @@ class SQLiteStore(SqliteQueueReads):
 
     def find(self, query: ExecutionQuery) -> list[Head]:
         after_ms, after_id = query.after or (None, None)
-        rows = self._rows("find", query.workspace_id, query.workflow_id, query.status, after_ms, after_id, query.limit)
+        # Most executions are COMPLETED, and few have another status: that index leads to them past everything else.
+        is_rare = query.status not in (None, Status.COMPLETED)
+        name = "find_by_status" if is_rare else "find" if query.workspace_id is None else "find_in_workspace"
+        rows = self._rows(name, query.workspace_id, query.workflow_id, query.status, after_ms, after_id, query.limit)
         return [Head(*row[:-1]) for row in rows]
 
     def entries(self, scope: str, keys: Sequence[str]) -> dict[str, StoredEntry]:

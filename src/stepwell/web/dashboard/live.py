@@ -23,18 +23,41 @@ _PAUSE_SECONDS = 0.5
 
 
 async def changes(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    """Yield ``changed`` for what happens, at most twice a second, and ``end`` when nothing more will."""
+    """Yield ``changed`` for what happens, at most twice a second, and ``end`` when nothing more will.
+
+    What happens within the pause is one ``changed``.
+    """
+    latest: list[Event] = []
+    arrived = asyncio.Event()
+
+    async def listen() -> None:
+        try:
+            async for event in events:
+                if event.event != "snapshot":
+                    latest[:] = [event]
+                    arrived.set()
+        finally:
+            await cast("Any", events).aclose()
+
+    listening = asyncio.ensure_future(listen())
     try:
-        async for event in events:
+        while True:
+            waiting = asyncio.ensure_future(arrived.wait())
+            await asyncio.wait((listening, waiting), return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            if not latest:
+                await listening  # it is over, or raises the error that ended it
+                return
+            arrived.clear()
+            event = latest.pop()
+            yield Event(event="changed", id=event.id)
             if event.event == "end":
-                yield Event(event="changed", id=event.id)
                 yield Event(event="end", id=event.id)
                 return
-            if event.event != "snapshot":
-                yield Event(event="changed", id=event.id)
-                await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(_PAUSE_SECONDS)
     finally:
-        await cast("Any", events).aclose()
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
 
 
 async def follow(view: View) -> Response:
