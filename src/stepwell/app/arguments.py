@@ -26,6 +26,7 @@ class StartOptions(TypedDict, total=False):
     trigger: Trigger | None
     kept: tuple[RequestKey, KeptReply] | None
     engine: str | None
+    subject: Id | None
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -43,6 +44,7 @@ class EnqueueOptions(TypedDict, total=False):
     max_attempts: int
     engine: str | None
     governance: Governance | None
+    subject: Id | None
 
 
 def check_settings(worker: object, concurrency: object, clock: object, limits: object, signing_key: object) -> None:

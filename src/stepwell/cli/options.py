@@ -31,6 +31,7 @@ __all__ = [
     "INPUT",
     "MOMENT",
     "SPAN",
+    "SUBJECT",
     "VALUE",
     "WORKSPACE",
     "CliSettings",
@@ -107,6 +108,11 @@ ENGINE = click.option(
     "--engine",
     type=click.Choice(["local", "temporal"]),
     help="What runs it: workers of Stepwell's own, or Temporal. Default: as `stepwell engine` says.",
+)
+
+
+SUBJECT = click.option(
+    "--subject", metavar="SUBJECT", help="Whose data the run holds, such as user:42, for `stepwell find` and `stepwell erase`."
 )
 
 

@@ -56,6 +56,12 @@ class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.at - timedelta(milliseconds=self.duration_ms or 0)
 
 
+def without_secrets(well: Stepwell, event: RunEvent, secrets: Sequence[str]) -> RunEvent:
+    """Return an event as it may be shown: a variable's name may be that of a secret."""
+    shown = well.redact({event.name: event.detail}, secrets=secrets)
+    return msgspec.structs.replace(event, detail=shown[event.name])
+
+
 def events_of(receipt: Receipt) -> Iterator[RunEvent]:
     """Return the events of one commit in order."""
     for mutation in receipt.mutations:

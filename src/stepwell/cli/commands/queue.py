@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from datetime import datetime
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import ENGINE, ID, INPUT, MOMENT, SPAN, WORKSPACE, limits_of, settings
+from stepwell.cli.options import ENGINE, ID, INPUT, MOMENT, SPAN, SUBJECT, WORKSPACE, limits_of, settings
 from stepwell.cli.output import printable
 from stepwell.cli.report import report, report_fields, report_rows
 from stepwell.cli.workflow_loader import find_workflow, known_workflow
 from stepwell.model.queue_item import DEFAULT_QUEUE, ItemStatus
+
+if TYPE_CHECKING:
+    from stepwell.app.blocking import Stepwell
+    from stepwell.queue.item import ItemSummary
 
 __all__ = ["enqueue", "queue"]
 
@@ -48,6 +53,7 @@ _WORKERS = {"WORKER": "name", "ENGINE": "engine", "WORKFLOWS": "workflows", "QUE
 @ID
 @WORKSPACE
 @ENGINE
+@SUBJECT
 @click.option("--queue", default=DEFAULT_QUEUE, show_default=True, help="The queue of the item.")
 @click.option("--priority", "-p", type=int, default=0, show_default=True, help="Items with a higher priority start first.")
 @click.option("--key", help="Idempotency key: the same key returns the same item.")
@@ -90,6 +96,11 @@ def queue() -> None:
     """Inspect the queue and manage its items."""
 
 
+def _hidden(well: Stepwell, item: ItemSummary) -> ItemSummary:
+    """Return an item without the secrets in its input."""
+    return msgspec.structs.replace(item, input=well.redact(item.input))
+
+
 @command("list")
 @click.option("--status", "-s", type=click.Choice([*ItemStatus], case_sensitive=False), help="Show only items with this status.")
 @click.option("--workspace", "-w", help="Show only this workspace.")
@@ -100,7 +111,7 @@ def list_(**query: Any) -> None:
     """List items, newest first. With --json, one line for each."""
     given = settings()
     with given.open() as well:
-        found = well.queue.list(**query)
+        found = [_hidden(well, each) for each in well.queue.list(**query)]
     report_rows(given, found, _ITEMS, "no items; ask for a run with: stepwell enqueue FILE")
 
 
@@ -110,7 +121,7 @@ def show(item_id: str) -> None:
     """Show an item, and why it waits."""
     given = settings()
     with given.open() as well:
-        state, why = well.queue.item(item_id).state(), well.queue.why(item_id)
+        state, why = _hidden(well, well.queue.item(item_id).state()), well.queue.why(item_id)
     report_fields(given, state, why=why if given.is_json else why.message)
 
 

@@ -16,10 +16,10 @@ import msgspec
 
 from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import command
-from stepwell.cli.options import ENGINE, ID, INPUT, SPAN, VALUE, WORKSPACE, settings
+from stepwell.cli.options import ENGINE, ID, INPUT, SPAN, SUBJECT, VALUE, WORKSPACE, settings
 from stepwell.cli.output import Terminal, printable
 from stepwell.cli.report import report, report_rows
-from stepwell.cli.run_view import Ticker, follow
+from stepwell.cli.run_view import Ticker, follow, without_secrets
 from stepwell.cli.workflow_loader import find_workflow, known_workflow
 from stepwell.config import choose_url
 from stepwell.errors import InvalidInput, NotFound
@@ -82,7 +82,8 @@ def run(target: str, value: Any, execution_id: str | None, workspace: str, timeo
 @ID
 @WORKSPACE
 @ENGINE
-def start(target: str, value: Any, execution_id: str | None, workspace: str, engine: str | None) -> None:
+@SUBJECT
+def start(target: str, value: Any, execution_id: str | None, workspace: str, engine: str | None, subject: str | None) -> None:
     """Start a run for a worker, and print its id.
 
     FILE and NAME are those of `stepwell run`. This process runs nothing: `stepwell worker` does, on any machine.
@@ -93,7 +94,7 @@ def start(target: str, value: Any, execution_id: str | None, workspace: str, eng
     if choose_url(given.url)[0].startswith("memory:"):
         raise InvalidInput("what is in memory ends with this command; start it in a store that a worker can open, with --url")
     with given.open(creates=True) as well:
-        begun = _begin(well, target, workflow, value, workspace, execution_id, engine)
+        begun = _begin(well, target, workflow, value, workspace, execution_id, engine, subject)
         status = begun.status()
     if given.is_json:
         given.screen.json({"execution_id": begun.execution_id, "status": str(status)})
@@ -126,6 +127,7 @@ def _begin(
     workspace: str,
     execution_id: str | None,
     engine: str | None = None,
+    subject: str | None = None,
 ) -> Run:
     """Start a run; an existing run continues without an input."""
     settings().shows_failures = True
@@ -135,27 +137,29 @@ def _begin(
             known.status()
             return known
     known_one = known_workflow(well, target, workflow)
-    return well.start(known_one, value, workspace=workspace, execution_id=execution_id, engine=engine)
+    return well.start(known_one, value, workspace=workspace, execution_id=execution_id, engine=engine, subject=subject)
 
 
 def _follow_to_end(well: Stepwell, run: Run, screen: Terminal, timeout: float | None, *, is_told: bool) -> None:
     """Show the events (with ``is_told``, as JSON lines), then the result. Raise the error of a run that did not complete."""
     ticker = Ticker(screen)
+    secrets = well.load(run.execution_id).identity.secrets or ()
     try:
         for event in follow(well, run.execution_id, timeout=timeout, ticker=ticker):
             ticker.report(event)
             if is_told:
-                screen.json_line(msgspec.to_builtins(event))
+                screen.json_line(msgspec.to_builtins(without_secrets(well, event, secrets)))
     finally:
         ticker.clear()
     state = well.load(run.execution_id)
+    outcome = well.redact(_outcome(state), secrets=secrets)
     if is_told:
-        screen.json_line({"event": "end"} | _outcome(state))
+        screen.json_line({"event": "end"} | outcome)
     elif screen.is_json:
-        screen.json(_outcome(state))
+        screen.json(outcome)
     output = run.result(timeout=0)
     if not screen.is_json:
-        screen.json(output)
+        screen.json(well.redact(output, secrets=secrets))
 
 
 def _outcome(state: ExecutionState) -> dict[str, Any]:
@@ -289,7 +293,8 @@ def verify(execution_id: str) -> None:
     if given.is_json:
         screen.json({"execution_id": execution_id} | msgspec.to_builtins(result))
     elif result.ok:
-        screen.write(f"{screen.paint('green', 'ok')}  {result.receipts} receipts, head {result.head}")
+        dark = f", {result.unreadable} of them without their content, which is erased or encrypted" if result.unreadable else ""
+        screen.write(f"{screen.paint('green', 'ok')}  {result.receipts} receipts, head {result.head}{dark}")
     else:
         for problem in result.problems:
             screen.write(f"{screen.paint('red', 'BROKEN')}  {printable(problem)}")

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from stepwell.cli.main import command
-from stepwell.cli.options import settings
+from stepwell.cli.options import CliSettings, settings
 from stepwell.cli.output import Terminal, printable
-from stepwell.cli.run_view import RunEvent, bars, events_of, offer_text, waiting_text
-from stepwell.errors import StepFailed
+from stepwell.cli.run_view import RunEvent, bars, events_of, offer_text, waiting_text, without_secrets
+from stepwell.errors import StepFailed, ValueErased
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.receipt import Receipt
 from stepwell.model.value import Value
 from stepwell.runtime.progress import Progress
 from stepwell.runtime.step_history import StepRecord
+
+if TYPE_CHECKING:
+    from stepwell.app.blocking import Stepwell
 
 __all__ = ["show"]
 
@@ -32,22 +36,41 @@ def show(execution_id: str, at: int | None, shown: int) -> None:
     """Show a run: its state, its timeline, and its newest receipts. With --json, all of them."""
     given = settings()
     with given.open() as well:
-        state = well.load(execution_id, at)
+        try:
+            state = well.load(execution_id, at)
+        except ValueErased:
+            _show_erased(given, well, execution_id)
+            return
+        secrets = state.identity.secrets or ()
+        hidden = partial(well.redact, secrets=secrets)
         run = well.run(execution_id)
         progress = run.progress() if at is None else None
         steps = run.steps(state.revision)
         receipts = [each for each in well.receipts(execution_id) if each.revision <= state.revision]
-    events = [event for receipt in receipts for event in events_of(receipt)]
+    events = [without_secrets(well, event, secrets) for receipt in receipts for event in events_of(receipt)]
     if given.is_json:
-        told = {"progress": msgspec.to_builtins(progress), "timeline": _plain(events)}
-        given.screen.json(_facts(state, steps) | told | {"receipts": [_receipt(each) for each in receipts]})
+        told = {"progress": hidden(msgspec.to_builtins(progress)), "timeline": _plain(events)}
+        given.screen.json(hidden(_facts(state, steps)) | told | {"receipts": [_receipt(each) for each in receipts]})
         return
     screen = given.screen
-    _write_state(screen, state, progress)
+    _write_state(screen, state, progress, hidden)
     _write_own_failure(screen, state, steps)
     _write_failures(screen, steps)
     _write_timeline(screen, events)
     _write_receipts(screen, receipts, shown)
+
+
+def _show_erased(given: CliSettings, well: Stepwell, execution_id: str) -> None:
+    """Show what is left of a run whose data was erased: that it ran, and that its receipts verify."""
+    summary, checked = well.executions.get(execution_id), well.verify(execution_id)
+    if given.is_json:
+        given.screen.json(msgspec.to_builtins(summary) | {"is_erased": True, "verification": msgspec.to_builtins(checked)})
+        return
+    screen = given.screen
+    screen.write(f"{screen.paint('bold', printable(execution_id))}  {screen.paint_status(summary.status)}")
+    screen.write("  its data was erased: the key of the person that it was about was destroyed")
+    verdict = screen.paint("green", "ok") if checked.ok else screen.paint("red", "BROKEN")
+    screen.write(f"  {printable(summary.workflow_id)} version {summary.version}, revision {summary.revision}, receipts {verdict}")
 
 
 def _facts(state: ExecutionState, steps: Sequence[StepRecord]) -> dict[str, Any]:
@@ -88,7 +111,7 @@ def _receipt(receipt: Receipt) -> dict[str, Value]:
     }
 
 
-def _write_state(screen: Terminal, state: ExecutionState, progress: Progress | None) -> None:
+def _write_state(screen: Terminal, state: ExecutionState, progress: Progress | None, hidden: Callable[[Value], Value]) -> None:
     who = state.identity
     screen.write(f"{screen.paint('bold', printable(who.execution_id))}  {screen.paint_status(state.status)}")
     fields: list[tuple[str, str]] = [
@@ -97,10 +120,10 @@ def _write_state(screen: Terminal, state: ExecutionState, progress: Progress | N
         ("started", f"{who.started_at:%Y-%m-%d %H:%M:%S} UTC"),
         ("revision", f"{state.revision}, {state.step_count} steps"),
         ("parent", printable(who.parent_id or "")),
-        ("input", "" if state.trigger is None else screen.brief(msgspec.to_builtins(state.trigger))),
+        ("input", "" if state.trigger is None else screen.brief(hidden(msgspec.to_builtins(state.trigger)))),
         *_standing(who.execution_id, progress),
-        *(("variable", f"{printable(name)} = {screen.brief(value)}") for name, value in state.variables.items()),
-        *_ending(screen, state),
+        *(("variable", f"{printable(name)} = {screen.brief(value)}") for name, value in hidden(state.variables).items()),
+        *_ending(screen, hidden(state.result)),
     ]
     for name, text in fields:
         if text:
@@ -118,8 +141,8 @@ def _standing(execution_id: str, progress: Progress | None) -> list[tuple[str, s
     ]
 
 
-def _ending(screen: Terminal, state: ExecutionState) -> list[tuple[str, str]]:
-    match state.result:
+def _ending(screen: Terminal, result: Value) -> list[tuple[str, str]]:
+    match result:
         case {"output": output}:
             return [("output", screen.brief(output))]
         case {"error": {"kind": kind, "message": message}}:

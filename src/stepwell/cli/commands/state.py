@@ -41,6 +41,7 @@ def state() -> None:
 
 _scope = click.argument("scope", metavar="SCOPE")
 _key = click.argument("key", metavar="KEY")
+_shown = click.option("--show-secrets", "shows_secrets", is_flag=True, help="Show values that are declared secret.")
 _workspace = click.option("--workspace", "-w", default=DEFAULT_WORKSPACE, show_default=True, help="The workspace of the scope.")
 
 
@@ -48,15 +49,17 @@ _workspace = click.option("--workspace", "-w", default=DEFAULT_WORKSPACE, show_d
 @_scope
 @_key
 @_workspace
-def get(scope: str, key: str, workspace: str) -> None:
+@_shown
+def get(scope: str, key: str, workspace: str, shows_secrets: bool) -> None:
     """Print the value of a key, as JSON."""
     given, where = settings(), scope_of(scope, workspace)
     with given.open() as well:
         entry = well.state.at(where).entry(key)
     if entry is None:
         raise NotFound(f"there is no key {key!r} in {scope}; see stepwell state list {scope}")
-    facts: Any = {"key": key} | msgspec.to_builtins(entry)
-    given.screen.json(facts if given.is_json else entry.value)
+    value = entry.value if shows_secrets else well.redact({key: entry.value})[key]
+    facts: Any = {"key": key} | msgspec.to_builtins(entry) | {"value": value}
+    given.screen.json(facts if given.is_json else value)
 
 
 @click.command("set", cls=Command)
@@ -79,7 +82,8 @@ def set_(scope: str, key: str, value: Any, ttl: float | None, revision: int | No
 @click.argument("scope", metavar="[SCOPE]", required=False)
 @click.option("--prefix", default="", help="Show only keys with this prefix.")
 @_workspace
-def list_(scope: str | None, prefix: str, workspace: str) -> None:
+@_shown
+def list_(scope: str | None, prefix: str, workspace: str, shows_secrets: bool) -> None:
     """List the keys of a scope with their values; without SCOPE, the scopes that hold anything."""
     given = settings()
     screen = given.screen
@@ -90,6 +94,8 @@ def list_(scope: str | None, prefix: str, workspace: str) -> None:
             headings = ("SCOPE", "WORKSPACE")
         else:
             found = well.state.at(scope_of(scope, workspace)).all(prefix)
+            if not shows_secrets:
+                found = well.redact(found)
             rows = [(key, json_text(value)) for key, value in found.items()]
             facts = [{"key": key, "value": value} for key, value in found.items()]
             headings = ("KEY", "VALUE")

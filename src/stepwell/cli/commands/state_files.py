@@ -19,7 +19,7 @@ from stepwell.cli.options import settings
 from stepwell.cli.output import printable
 from stepwell.cli.report import report
 from stepwell.cli.workflow_loader import read_text
-from stepwell.errors import InvalidInput
+from stepwell.errors import InvalidInput, ValueErased
 from stepwell.model.scope import Scope
 from stepwell.model.state_versions import FIRST_VERSION, converted, current_version
 from stepwell.model.value import decode, recode
@@ -40,6 +40,8 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     value: Any = None
     expires_at: datetime | None = None
     version: int = FIRST_VERSION
+    is_secret: bool = False
+    """Whether the value was left out, since it is declared secret; an import leaves the key as it is."""
     keys: int | None = None
     sha256: str = ""
 
@@ -52,13 +54,18 @@ _workspace = click.option("--workspace", "-w", default=None, help="Only the scop
 @click.command("export", cls=Command)
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @_workspace
-def export(file: Path, workspace: str | None) -> None:
-    """Write scoped state into a new file, one line of JSON for each key. Each scope is read key by key, not at one moment."""
+@click.option("--with-secrets", "has_secrets", is_flag=True, help="Write values that are declared secret, too.")
+def export(file: Path, workspace: str | None, has_secrets: bool) -> None:
+    """Write scoped state into a new file, one line of JSON for each key. Each scope is read key by key, not at one moment.
+
+    Values that are declared secret are left out, and so are those that were erased.
+    """
     given = settings()
-    digest, count = sha256(), 0
+    digest, count, hidden = sha256(), 0, 0
     try:
         with given.open() as well, file.open("xb") as out:
-            for line in _lines_of(well, workspace):
+            for line in _lines_of(well, workspace, has_secrets=has_secrets):
+                hidden += line.is_secret
                 data = _encode(line) + b"\n"
                 digest.update(data)
                 count += 1
@@ -68,17 +75,27 @@ def export(file: Path, workspace: str | None) -> None:
         raise InvalidInput(f"{str(file)!r} exists already; name a new file") from None
     except OSError as error:
         raise InvalidInput(f"{str(file)!r} cannot be written: {error.strerror}") from None
-    report(given, {"keys": count, "sha256": digest.hexdigest()}, f"{count:,} keys are in {printable(str(file))}")
+    facts = {"keys": count, "secrets": hidden, "sha256": digest.hexdigest()}
+    told = f"; {hidden:,} values are secret and were left out (--with-secrets)" if hidden else ""
+    report(given, facts, f"{count:,} keys are in {printable(str(file))}{told}")
 
 
-def _lines_of(well: Stepwell, workspace: str | None) -> Iterator[_Line]:
+def _lines_of(well: Stepwell, workspace: str | None, *, has_secrets: bool) -> Iterator[_Line]:
     for scope in well.state.scopes(workspace):
         state, after = well.state.at(scope), None
         while keys := state.keys(after=after, limit=_BATCH):
             for key in keys:
-                entry = state.entry(key)
-                if entry is not None:  # else it was deleted meanwhile
+                try:
+                    entry = state.entry(key)
+                except ValueErased:
+                    continue
+                if entry is None:  # it was deleted meanwhile
+                    continue
+                shown = entry.value if has_secrets else well.redact({key: entry.value})[key]
+                if shown == entry.value:
                     yield _Line(scope.path, key, entry.value, entry.expires_at, current_version(scope.path))
+                else:
+                    yield _Line(scope.path, key, is_secret=True)
             after = keys[-1]
 
 
@@ -94,6 +111,8 @@ def import_(file: str) -> None:
         for start in range(0, len(lines), _BATCH):
             with well.state.transaction() as tx:
                 for scope, line in lines[start : start + _BATCH]:
+                    if line.is_secret:
+                        continue
                     ttl = None if line.expires_at is None else (line.expires_at - now).total_seconds()
                     if ttl is None or ttl > 0:
                         tx.state(scope).set(line.key, _current(line), ttl=ttl)
