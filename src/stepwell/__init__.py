@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from stepwell.flow.governance import Governance
     from stepwell.flow.retry import Retry
     from stepwell.kernel.soundness.explorer import Exploration, Fault, check, explore
-    from stepwell.maintenance.backup import BackupReport, BackupVerification, verify_backup
+    from stepwell.maintenance.backup import BackupReport, BackupSummary, BackupVerification, list_backups, verify_backup
     from stepwell.maintenance.erasure import ErasureReceipt, RotationReport, SubjectData
     from stepwell.maintenance.restore import RestoreReport
     from stepwell.maintenance.run_upgrade import RefusedUpgrade, UpgradeReport
@@ -133,6 +133,7 @@ __all__ = [
     "AsyncStepwell",
     "AttemptRecord",
     "BackupReport",
+    "BackupSummary",
     "BackupVerification",
     "CancelScope",
     "Change",
@@ -251,6 +252,7 @@ __all__ = [
     "current",
     "enqueue",
     "explore",
+    "list_backups",
     "map",
     "migration",
     "now",
@@ -324,7 +326,7 @@ _HOMES = {
     "model.scoped_operations": ("Entry", "StateChange"),
     "model.cipher": ("KeyRing",),
     "model.limits": ("Limits",),
-    "maintenance.backup": ("BackupReport", "BackupVerification", "verify_backup"),
+    "maintenance.backup": ("BackupReport", "BackupSummary", "BackupVerification", "list_backups", "verify_backup"),
     "maintenance.erasure": ("ErasureReceipt", "RotationReport", "SubjectData"),
     "maintenance.restore": ("RestoreReport",),
     "maintenance.usage": ("Amount", "Usage"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from stepwell import (
     FakeClock,
     InvalidBackup,
     InvalidInput,
+    KeyRing,
     Limits,
     NotFound,
     Scope,
     Status,
     Stepwell,
     SystemClock,
+    ValueErased,
+    list_backups,
     step,
     verify_backup,
     workflow,
@@ -298,3 +302,82 @@ def test_signed_heads_are_checked(tmp_path: Path, clock: FakeClock) -> None:
     with Stepwell("memory://", worker=False, signing_key=key) as well:
         well.restore_backup(tmp_path / "backup")
         assert well.verify("one").ok
+
+
+def test_earlier_backup_of_a_folder_is_restored_as_the_well_was_then(tmp_path: Path, clock: FakeClock) -> None:
+    folder, moments = tmp_path / "backup", list[datetime]()
+    with Stepwell(f"sqlite:///{tmp_path}/source.db", worker=False, clock=clock) as well:
+        well.create("one")
+        for number in range(4):
+            with well.transaction("one") as tx:
+                tx.set_variable("n", number)
+            well.state.globals.set("n", number)
+            well.backup(folder, keep=2)
+            moments.append(clock.now())
+            clock.advance("1h")
+    assert [each.generation for each in list_backups(folder)] == [2, 3, 4]
+    for number in (1, 2, 3):
+        assert verify_backup(folder, at=moments[number]).ok
+        with Stepwell(f"sqlite:///{tmp_path}/at-{number}.db", worker=False, clock=clock) as restored:
+            restored.restore_backup(folder, at=moments[number])
+            assert (restored.load("one").variables["n"], restored.state.globals.get("n")) == (number, number)
+            assert restored.verify("one").ok
+    with Stepwell("memory://", worker=False) as well, pytest.raises(InvalidBackup, match="by then"):
+        well.restore_backup(folder, at=moments[0])
+    with pytest.raises(InvalidInput, match="time zone"):
+        verify_backup(folder, at=moments[0].replace(tzinfo=None))
+    with Stepwell("memory://", worker=False) as well, pytest.raises(InvalidInput, match="keep"):
+        well.backup(tmp_path / "other", keep=-1)
+
+
+RING = KeyRing.of({"k1": b"1" * 32})
+
+
+def test_backup_of_an_encrypted_well_stays_encrypted_and_goes_to_every_store(every_url: str, tmp_path: Path) -> None:
+    with Stepwell(f"sqlite:///{tmp_path}/source.db", encryption=RING) as source:
+        done = source.start(work, 1, execution_id="done", subject="user:1")
+        assert done.result(timeout=WAIT) == 3
+        waits = source.start(wait_for, "go", execution_id="waits")
+        until(lambda: waits.status() == "WAITING")
+        source.create("archived", "acme", {"who": "Zaphod"}, subject="user:2")
+        source.archive("archived", tmp_path / "proof")
+        source.create("gone", context={"who": "Zaphod"}, subject="user:3")
+        source.erase("user:3", cancel=True)
+        source.state.workspace("acme").set("who", "Zaphod")
+        source.drain()
+        made = source.backup(tmp_path / "backup")
+        source.backup(tmp_path / "acme", workspace="acme")
+    assert verify_backup(tmp_path / "backup").ok
+    with Stepwell(every_url, worker=False, encryption=RING) as target:
+        restored = target.restore_backup(tmp_path / "backup")
+        assert (restored.digest, restored.counts, restored.held) == (made.digest, made.counts, 1)
+        assert target.load("archived").context == {"who": "Zaphod"}
+        assert target.load("done").result == {"output": 3}
+        assert all(target.verify(name).ok for name in ("done", "waits", "archived", "gone"))
+        with pytest.raises(ValueErased):
+            target.load("gone")
+        assert [each.runs for each in target.erasures()] == [1]
+        assert [each.execution_id for each in target.find("user:2")[0].runs] == ["archived"]
+    with Stepwell(f"sqlite:///{tmp_path}/acme.db", worker=False, encryption=RING) as only:
+        only.restore_backup(tmp_path / "acme")
+        assert (only.load("archived").context, only.state.workspace("acme").get("who")) == ({"who": "Zaphod"}, "Zaphod")
+
+
+def test_encrypted_backup_is_restored_without_keys_and_read_with_them(tmp_path: Path) -> None:
+    with Stepwell(f"sqlite:///{tmp_path}/source.db", worker=False, encryption=RING) as source:
+        source.create("one", context={"who": "Zaphod"})
+        made = source.backup(tmp_path / "backup")
+    target = f"sqlite:///{tmp_path}/target.db"
+    with Stepwell(target, worker=False) as blind:
+        assert blind.restore_backup(tmp_path / "backup").digest == made.digest
+    with Stepwell(target, worker=False, encryption=RING) as well:
+        assert well.load("one").context == {"who": "Zaphod"}
+
+
+def test_plain_backup_is_restored_into_an_encrypted_well_as_it_is(filled: Any, tmp_path: Path) -> None:
+    made = filled.backup(tmp_path / "backup")
+    with Stepwell(f"sqlite:///{tmp_path}/target.db", worker=False, encryption=RING) as well:
+        assert well.restore_backup(tmp_path / "backup").digest == made.digest
+        well.resume_restored()
+        well.create("new", context={"who": "Zaphod"})
+        assert well.load("new").context == {"who": "Zaphod"}

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -160,13 +161,13 @@ class Parts:
         """Counts of what this process wrote."""
         return self._writer.statistics
 
-    def backup(self, folder: Path, workspace: str | None) -> Operation[BackupReport]:
+    def backup(self, folder: Path, workspace: str | None, keep: int) -> Operation[BackupReport]:
         """Back the store up into a folder."""
-        return read(lambda: create_backup(self.plain_store, folder, workspace, new_id))
+        return read(lambda: create_backup(self.plain_store, folder, workspace, new_id, keep))
 
-    def restore_backup(self, folder: Path) -> Operation[RestoreReport]:
+    def restore_backup(self, folder: Path, at: datetime | None) -> Operation[RestoreReport]:
         """Restore a backup into the store."""
-        return restore_backup(self.plain_store, folder, key=self._signing_key, sealed=self.sealed)
+        return restore_backup(self.plain_store, folder, key=self._signing_key, sealed=self.sealed, at=at)
 
     def resume_restored(self) -> Operation[int]:
         """Let what was restored go on."""

@@ -9,12 +9,14 @@ pass.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
+from stepwell.clock import from_ms, to_ms
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import Conflict, InvalidBackup, InvalidInput
 from stepwell.maintenance.backup_files import (
@@ -32,6 +34,7 @@ from stepwell.maintenance.backup_files import (
     SegmentWriter,
     TierRecord,
     WorkspaceRecord,
+    manifests,
     read_manifest,
     read_segment,
     remove_unnamed,
@@ -47,7 +50,16 @@ from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.stores.sealed_store import as_stored
 
-__all__ = ["BackupReport", "BackupVerification", "Moment", "create_backup", "verify_backup"]
+__all__ = [
+    "BackupReport",
+    "BackupSummary",
+    "BackupVerification",
+    "Moment",
+    "create_backup",
+    "list_backups",
+    "time_of",
+    "verify_backup",
+]
 
 _MOST_PASSES = 20
 _PAGE = 1_000
@@ -68,6 +80,17 @@ class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
     """How many commits were copied this time."""
     size: int
     """Bytes of all its files."""
+    digest: str
+
+
+class BackupSummary(msgspec.Struct, frozen=True):
+    """A backup that a folder keeps."""
+
+    backup_id: str
+    generation: int
+    created_at: datetime
+    counts: dict[str, int]
+    """How many ``executions``, ``commits``, ``keys`` and ``items`` it has."""
     digest: str
 
 
@@ -255,16 +278,20 @@ def _kept_status(item: Item) -> str:
     return ItemStatus.QUEUED if item.status is ItemStatus.CLAIMED else item.status
 
 
-def create_backup(store: Store, folder: Path, workspace: str | None, new_id: NewId) -> BackupReport:
+def create_backup(store: Store, folder: Path, workspace: str | None, new_id: NewId, keep: int = 7) -> BackupReport:
     """Make a backup into a folder. A folder that has a backup gets the commits since then, and the state and items of now.
+
+    - ``keep``: how many earlier backups of the folder stay, to be restored as the store was then.
 
     Raise ``InvalidInput`` for a folder that cannot be used, ``InvalidBackup`` if the backup in it is damaged or of another
     workspace, and ``Conflict`` if the store is written to all the time. The backup in the folder stays as it was then.
     """
     if workspace is not None:
         check_key(workspace, "a workspace id")
+    if type(keep) is not int or keep < 0:
+        raise InvalidInput(f"keep is the number of earlier backups to keep, 0 or more, not {keep!r}")
     earlier = _earlier(folder, workspace)
-    remove_unnamed(folder, earlier)
+    remove_unnamed(folder, None)
     generation = 1 if earlier is None else earlier.generation + 1
     chains, values = SegmentWriter(folder, generation, "chains"), SegmentWriter(folder, generation, "moment")
     store = as_stored(store)
@@ -288,8 +315,8 @@ def create_backup(store: Store, folder: Path, workspace: str | None, new_id: New
         counts=moment.counts,
         digest=moment.digest,
     )
-    write_manifest(folder, manifest)
-    remove_unnamed(folder, manifest)
+    write_manifest(folder, manifest, earlier)
+    remove_unnamed(folder, keep)
     return BackupReport(
         backup_id=manifest.backup_id,
         generation=generation,
@@ -343,6 +370,16 @@ def _write_rest(store: Store, moment: Moment, values: SegmentWriter, workspace: 
 # Checking.
 
 
+def time_of(at: datetime | None) -> int | None:
+    """Return a time in milliseconds since 1970. Raise ``InvalidInput`` for one without a time zone."""
+    if at is None:
+        return None
+    given: object = at
+    if not isinstance(given, datetime) or given.utcoffset() is None:
+        raise InvalidInput(f"at is a datetime with a time zone, such as datetime.now(UTC), not {given!r}")
+    return to_ms(given)
+
+
 class Chain(msgspec.Struct):
     """The receipts of one execution in a backup."""
 
@@ -387,11 +424,20 @@ class _Revision(msgspec.Struct):
     revision: int
 
 
-def verify_backup(folder: str | Path, *, key: bytes | None = None) -> BackupVerification:
+def list_backups(folder: str | Path) -> list[BackupSummary]:
+    """Return the backups that a folder keeps, the oldest first. Raise ``InvalidBackup`` if it has none that can be read."""
+    return [
+        BackupSummary(each.backup_id, each.generation, from_ms(each.created_ms), each.counts, each.digest)
+        for each in manifests(Path(folder))
+    ]
+
+
+def verify_backup(folder: str | Path, *, key: bytes | None = None, at: datetime | None = None) -> BackupVerification:
     """Check a backup without restoring it: every checksum, and each receipt chain up to the head that it ends with.
 
     - ``folder``: the folder of the backup.
     - ``key``: the key that the heads were signed with; None to check no signatures.
+    - ``at``: check the last backup that was made by this time; None: the newest.
 
     Return what was found. Raise ``InvalidBackup`` if there is no manifest that can be read.
 
@@ -400,7 +446,7 @@ def verify_backup(folder: str | Path, *, key: bytes | None = None) -> BackupVeri
         assert verify_backup("backups/monday").ok
     """
     place = Path(folder)
-    manifest = read_manifest(place)
+    manifest = read_manifest(place, time_of(at))
     try:
         heads = {head.execution_id: head for head in _heads_of(place, manifest)}
         count = len(heads)

@@ -39,6 +39,7 @@ __all__ = [
     "SegmentWriter",
     "TierRecord",
     "WorkspaceRecord",
+    "manifests",
     "read_manifest",
     "read_segment",
     "remove_unnamed",
@@ -47,6 +48,7 @@ __all__ = [
 
 BACKUP_SCHEMA = 1
 MANIFEST = "manifest.json"
+_EARLIER = "manifest-*.json"
 _FORMAT = "stepwell.backup"
 _SEGMENT_BYTES = 8 * 1024 * 1024
 _LARGEST_SEGMENT = 1024 * 1024 * 1024
@@ -217,10 +219,30 @@ def read_segment(folder: Path, segment: Segment) -> Iterator[Record]:
     return iter(cast("list[Record]", records))
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a backup. Raise ``InvalidBackup`` if the folder has none that this version reads."""
+def read_manifest(folder: Path, at_ms: int | None = None) -> Manifest:
+    """Return the manifest of a backup: the newest, or the last one that was made by a time.
+
+    Raise ``InvalidBackup`` if the folder has none that this version reads, or none that is as old.
+    """
+    newest = _read_manifest(folder, MANIFEST)
+    if at_ms is None or newest.created_ms <= at_ms:
+        return newest
+    earlier = [each for each in manifests(folder) if each.created_ms <= at_ms]
+    if not earlier:
+        raise InvalidBackup(f"no backup in {str(folder)!r} was made by then; see `stepwell backup list`")
+    return earlier[-1]
+
+
+def manifests(folder: Path) -> list[Manifest]:
+    """Return the manifests of all backups that a folder keeps, the oldest first."""
+    found = {each.generation: each for each in (_read_manifest(folder, path.name) for path in folder.glob(_EARLIER))}
+    newest = _read_manifest(folder, MANIFEST)
+    return [found[number] for number in sorted(found) if number < newest.generation] + [newest]
+
+
+def _read_manifest(folder: Path, name: str) -> Manifest:
     try:
-        data = (folder / MANIFEST).read_bytes()
+        data = (folder / name).read_bytes()
     except OSError as error:
         raise InvalidBackup(f"there is no backup in {str(folder)!r}: its manifest cannot be read ({error.strerror})") from None
     try:
@@ -234,8 +256,10 @@ def read_manifest(folder: Path) -> Manifest:
     return found
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest in one step: what it names is the backup from now on."""
+def write_manifest(folder: Path, manifest: Manifest, earlier: Manifest | None) -> None:
+    """Write the manifest in one step: what it names is the backup from now on. The one before it is kept beside it."""
+    if earlier is not None:
+        _write_file(folder / f"manifest-{earlier.generation:06d}.json", (folder / MANIFEST).read_bytes())
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     _write_file(folder / (MANIFEST + ".new"), data)
     fault("backup.manifest_written")
@@ -244,9 +268,17 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     fault("backup.finished")
 
 
-def remove_unnamed(folder: Path, manifest: Manifest | None) -> None:
-    """Remove segments that the manifest does not name: of an interrupted backup, or of an earlier moment."""
-    named: set[str] = set() if manifest is None else {each.name for each in manifest.segments}
+def remove_unnamed(folder: Path, keep: int | None) -> None:
+    """Remove segments that no manifest names: of an interrupted backup, or of a moment that is not kept any more.
+
+    - ``keep``: how many earlier backups to keep; None to remove none of them.
+    """
+    kept = manifests(folder) if (folder / MANIFEST).exists() else []
+    if keep is not None:
+        for each in kept[: -keep - 1]:
+            (folder / f"manifest-{each.generation:06d}.json").unlink(missing_ok=True)
+        kept = kept[-keep - 1 :]
+    named = {segment.name for each in kept for segment in each.segments}
     for path in folder.glob("*.jsonl.z"):
         if path.name not in named:
             path.unlink()

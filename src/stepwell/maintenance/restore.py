@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from stepwell.clock import to_ms
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import AlreadyExists, Corrupted, InvalidBackup, InvalidInput, NotFound, StepwellError
 from stepwell.fault_points import fault
-from stepwell.maintenance.backup import Chain, Moment, chains_of, joined, verify_backup
+from stepwell.maintenance.backup import Chain, Moment, chains_of, joined, time_of, verify_backup
 from stepwell.maintenance.backup_files import (
     EntryRecord,
     HeadRecord,
@@ -83,21 +84,26 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
     """How many executions wait for ``resume_restored``."""
 
 
-def restore_backup(store: Store, folder: Path, *, key: bytes | None, sealed: SealedStore | None = None) -> Operation[RestoreReport]:
+def restore_backup(
+    store: Store, folder: Path, *, key: bytes | None, sealed: SealedStore | None = None, at: datetime | None = None
+) -> Operation[RestoreReport]:
     """Restore a backup into a store that has nothing of it, and compare counts and digests at the end.
 
-    ``sealed`` is the same store as it opens sealed values; they are restored as the backup has them.
+    ``sealed`` is the same store as it opens sealed values; they are restored as the backup has them. ``at`` restores the last
+    backup that was made by this time.
 
     Raise ``InvalidBackup`` for a damaged backup before anything is written, ``AlreadyExists`` for a store that has other data, and
     ``Corrupted`` if what was restored is not what the backup has.
     """
     with nullcontext() if sealed is None else sealed.passing():
-        return (yield from _restore(store, folder, key, sealed))
+        return (yield from _restore(store, folder, key, sealed, at))
 
 
-def _restore(store: Store, folder: Path, key: bytes | None, sealed: SealedStore | None) -> Operation[RestoreReport]:
-    manifest = yield from read(lambda: read_manifest(folder))
-    found = yield from read(lambda: verify_backup(folder, key=key))
+def _restore(
+    store: Store, folder: Path, key: bytes | None, sealed: SealedStore | None, at: datetime | None
+) -> Operation[RestoreReport]:
+    manifest = yield from read(lambda: read_manifest(folder, time_of(at)))
+    found = yield from read(lambda: verify_backup(folder, key=key, at=at))
     if not found.ok:
         raise InvalidBackup("; ".join(found.problems[:10]))
     if not (yield from read(lambda: _is_marked(store, manifest))):

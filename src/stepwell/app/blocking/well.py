@@ -676,28 +676,31 @@ class Stepwell:
         execution_id = id_text(execution_id)
         return self._driver.run(self._parts.copies.archive(execution_id, file_of(to), through))
 
-    def backup(self, folder: str | Path, *, workspace: Id | None = None) -> BackupReport:
+    def backup(self, folder: str | Path, *, workspace: Id | None = None, keep: int = 7) -> BackupReport:
         """Back this well up into a folder, as it is at one moment, while it is in use.
 
         A folder that has a backup already gets the commits since then, and the state and queue of now.
 
         - ``folder``: a new folder, or one with an earlier backup of the same.
         - ``workspace``: back up only this workspace, with the definitions that all share; None for everything.
+        - ``keep``: how many earlier backups of the folder stay, for ``restore_backup(at=...)``.
 
         Raise ``InvalidInput`` for another folder, ``InvalidBackup`` if the backup in it is damaged, and ``Conflict`` if the well is
         written to without a pause. The earlier backup stays as it was then.
         """
-        return self._driver.run(self._parts.backup(Path(folder), id_text(workspace)))
+        return self._driver.run(self._parts.backup(Path(folder), id_text(workspace), keep))
 
-    def restore_backup(self, folder: str | Path) -> RestoreReport:
+    def restore_backup(self, folder: str | Path, *, at: datetime | None = None) -> RestoreReport:
         """Restore a backup into this well, which must have nothing of it, and compare everything with the backup.
 
         Nothing runs before ``resume_restored``: executions do not come due, and workspaces are paused. A restore that was
         interrupted is continued by the same call.
 
+        - ``at``: restore the last backup in the folder that was made by this time; None: the newest.
+
         Raise ``InvalidBackup`` for a damaged backup before anything is written, and ``AlreadyExists`` if this well has other data.
         """
-        return self._driver.run(self._parts.restore_backup(Path(folder)))
+        return self._driver.run(self._parts.restore_backup(Path(folder), at))
 
     def resume_restored(self) -> int:
         """Let what was restored go on, and return how many executions were held. Raise ``NotFound`` if nothing was restored."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from typing import Any
 
 import click
@@ -10,9 +11,9 @@ import msgspec
 
 from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import settings
+from stepwell.cli.options import MOMENT, settings
 from stepwell.cli.output import printable
-from stepwell.cli.report import report
+from stepwell.cli.report import report, report_rows
 
 __all__ = ["backup"]
 
@@ -24,6 +25,7 @@ _AT = "stepwell.cli.commands.backup"
     cls=Group,
     entries={
         "create": CommandEntry(f"{_AT}:create", "Back the store up into a folder."),
+        "list": CommandEntry(f"{_AT}:list_", "List the backups that a folder keeps."),
         "verify": CommandEntry(f"{_AT}:verify", "Check a backup without restoring it."),
         "restore": CommandEntry(f"{_AT}:restore", "Restore a backup into a new store."),
         "resume": CommandEntry(f"{_AT}:resume", "Let what was restored go on."),
@@ -33,29 +35,42 @@ def backup() -> None:
     """Back a store up, and restore it into another one."""
 
 
+_KEPT = {"BACKUP": "backup_id", "NUMBER": "generation", "MADE": "created_at", "COUNTS": "counts", "DIGEST": "digest"}
+_at = click.option("--at", type=MOMENT, metavar="TIME", help="The last backup that was made by this time. Default: the newest.")
 _folder = click.argument("folder", metavar="FOLDER")
 
 
 @command("create")
 @_folder
 @click.option("--workspace", "-w", default=None, help="Back up only this workspace. Default: everything.")
-def create(folder: str, workspace: str | None) -> None:
+@click.option("--keep", type=click.IntRange(0), default=7, show_default=True, help="How many earlier backups of the folder stay.")
+def create(folder: str, workspace: str | None, keep: int) -> None:
     """Back the store up into a folder, while it is in use. A folder with a backup gets what is new since then."""
     given = settings()
     with given.open() as well:
-        done = well.backup(folder, workspace=workspace)
+        done = well.backup(folder, workspace=workspace, keep=keep)
     counts = ", ".join(f"{count:,} {what}" for what, count in done.counts.items())
     report(given, done, f"{printable(folder)} has {counts}; {done.new_commits:,} commits are new, {done.size:,} bytes in all")
 
 
+@command("list")
+@_folder
+def list_(folder: str) -> None:
+    """List the backups that a folder keeps, the oldest first. It needs no store."""
+    from stepwell.maintenance.backup import list_backups
+
+    report_rows(settings(), list_backups(folder), _KEPT, "no backups")
+
+
 @command("verify")
 @_folder
-def verify(folder: str) -> None:
+@_at
+def verify(folder: str, at: datetime | None) -> None:
     """Check a backup: every checksum and every receipt. It needs no store."""
     from stepwell.maintenance.backup import verify_backup
 
     given = settings()
-    found = verify_backup(folder)
+    found = verify_backup(folder, at=at)
     facts: Any = msgspec.to_builtins(found)
     if given.is_json:
         given.screen.json(facts)
@@ -72,11 +87,12 @@ def verify(folder: str) -> None:
 
 @command("restore")
 @_folder
-def restore(folder: str) -> None:
+@_at
+def restore(folder: str, at: datetime | None) -> None:
     """Restore a backup into the store of --url, which must be new. Nothing runs before `stepwell backup resume`."""
     given = settings()
     with given.open(creates=True) as well:
-        done = well.restore_backup(folder)
+        done = well.restore_backup(folder, at=at)
     counts = ", ".join(f"{count:,} {what}" for what, count in done.counts.items())
     report(given, done, f"restored {counts}; {done.held:,} executions wait for `stepwell backup resume`")
 

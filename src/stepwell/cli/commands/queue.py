@@ -18,7 +18,6 @@ from stepwell.model.queue_item import DEFAULT_QUEUE, ItemStatus
 
 if TYPE_CHECKING:
     from stepwell.app.blocking import Stepwell
-    from stepwell.queue.item import ItemSummary
 
 __all__ = ["enqueue", "queue"]
 
@@ -96,7 +95,7 @@ def queue() -> None:
     """Inspect the queue and manage its items."""
 
 
-def _hidden(well: Stepwell, item: ItemSummary) -> ItemSummary:
+def _hidden(well: Stepwell, item: Any) -> Any:
     """Return an item without the secrets in its input."""
     return msgspec.structs.replace(item, input=well.redact(item.input))
 
