@@ -17,6 +17,7 @@ from stepwell import (
     FakeClock,
     InvalidInput,
     ItemStatus,
+    KeyRing,
     Limits,
     MigrationFailed,
     Scope,
@@ -562,3 +563,29 @@ def test_bad_request_is_refused(open_well: OpenWell, tmp_path: Path) -> None:
     well.backup(tmp_path / "backup")
     with pytest.raises(InvalidInput, match="has a backup already"):
         well.migrate_state(backup=tmp_path / "backup")
+
+
+def test_encrypted_values_are_migrated(every_url: str) -> None:
+    with Stepwell(every_url, worker=False, encryption=KeyRing.of({"k1": b"1" * 32})) as well:
+        prices, counts = well.state.at(PRICES), well.state.custom("counts")
+        prices.set("lamp", {"euros": 1.5})
+        counts.set_many({"a": 1, "b": 2})
+        well.create("run", workflow="shop")
+        with well.transaction("run") as tx:
+            tx.set_variable("euros", 3)
+        prices_in_cents()
+        migration(scope="custom/counts", from_version=1, to_version=2)(ten_times)
+        migration(workflow="shop", from_version=1, to_version=2)(total_in_cents)
+        assert (counts.increment("a"), prices.get("lamp")) == (11, {"cents": 150})
+        report = well.migrate_state()
+        assert (report.migrated, report.failed, report.is_verified) == (3, 0, True)
+        assert (prices.get("lamp"), counts.all(), well.load("run").variables) == (
+            {"cents": 150},
+            {"a": 11, "b": 20},
+            {"cents": 300},
+        )
+        assert well.verify("run").ok
+
+
+def ten_times(value: int) -> int:
+    return value * 10

@@ -61,7 +61,7 @@ SHORTHAND = {"...", "dict", "function", "StepOutput", "LoopContext"}
 """Arguments that a page names by what they are."""
 FUNCTIONS = {
     name: getattr(stepwell, name)
-    for name in ("check", "explore", "map", "patched", "sleep", "step", "verify_proof", "wait_signal", "workflow")
+    for name in ("check", "explore", "map", "migration", "patched", "sleep", "step", "verify_proof", "wait_signal", "workflow")
 }
 """Functions of ``stepwell`` that the reference shows with their parameters."""
 BUILDERS = {name: found for name in flow.__all__ if inspect.isfunction(found := getattr(flow, name))}

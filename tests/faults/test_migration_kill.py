@@ -10,8 +10,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from tests.faults.system_calls import DISK_FULL, SystemCalls
 
-from stepwell import Scope, StateNewer, Stepwell, migration, verify_backup
+from stepwell import Scope, StateNewer, Stepwell, StoreFull, migration, verify_backup
 from stepwell.flow import define, log, signal
 from stepwell.model.state_versions import registered_alone
 
@@ -186,3 +187,24 @@ def test_killed_upgrade_is_finished_by_the_same_call(tmp_path: Path, point: str,
             kinds = [each["type"] for receipt in well.receipts(f"run-{n}") for each in receipt.mutations]
             assert kinds.count("change_version") == 1
             assert (well.executions.get(f"run-{n}").version, well.verify(f"run-{n}").ok) == (2, True)
+
+
+def test_migration_on_a_full_disk_is_finished_once_there_is_room(tmp_path: Path) -> None:
+    """T10."""
+    disk = SystemCalls()
+    with Stepwell(f"sqlite:///{tmp_path}/well.db", worker=False) as well:
+        for workspace in ("a", "b"):
+            well.state.at(Scope.custom("counts", workspace)).set_many({f"k{n}": n for n in range(9)})
+        migration(scope="custom/counts", from_version=1, to_version=2)(doubled)
+        try:
+            with pytest.raises(StoreFull, match="free some space and try again"):
+                well.migrate_state(progress=lambda *_: disk.fail("pwrite64", 1, DISK_FULL, is_persistent=True))
+            assert well.state.at(Scope.custom("counts", "b")).get("k8") == 16  # reads are served
+        finally:
+            disk.restore()
+        report = well.migrate_state()
+        assert (report.lines[0].versions, report.migrated, report.is_verified) == ({1: 9, 2: 9}, 9, True)
+
+
+def doubled(value: int) -> int:
+    return value * 2
