@@ -103,7 +103,8 @@ rivals: .venv-rivals/.installed ## Stepwell beside DBOS, LangGraph and queues, a
 	@$(RIVALS)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-pictures: $(STAMP) ## draw the demonstration and the workflows of docs/examples.md again
+pictures: $(STAMP) chromium ## draw the demonstration, the workflows of docs/examples.md and the dashboard again
+	@STEPWELL_TOUR=docs/pictures $(BIN)/pytest -q tests/browser/test_tour.py
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tools.draw_terminal stepwell demo > docs/pictures/demo.svg.new
 	@mv docs/pictures/demo.svg.new docs/pictures/demo.svg
 	@$(BIN)/stepwell draw examples/approval.yaml -o docs/pictures/approval.svg

@@ -10,14 +10,14 @@ import json
 import logging
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import uvicorn
 
 import stepwell
-from stepwell import AsyncStepwell, Identity, Retry, Role, Status, step, stepwell_app, workflow
+from stepwell import AsyncStepwell, Identity, Retry, Role, Status, StepwellError, step, stepwell_app, workflow
 from stepwell.web.serve import PatientProtocol
 
 __all__ = ["HOSTILE", "SAMPLES", "Site"]
@@ -80,6 +80,21 @@ async def order(number: str = "1", cents: int = 4200) -> dict[str, object]:
     return {"order": number, **paid}
 
 
+@step
+async def pack(item: str, seconds: float) -> str:
+    """Take some time."""
+    await asyncio.sleep(seconds)
+    return item
+
+
+@workflow
+async def fulfil() -> None:
+    """Pack some items at once, and fail at the till."""
+    await pack("paper", 0.2)
+    await asyncio.gather(pack("book", 0.3), flaky("8"), pack("lamp", 0.6))
+    await charge(-8)
+
+
 @workflow
 async def approval(who: str) -> str:
     """Wait until somebody approves."""
@@ -104,17 +119,30 @@ input_schema:
     express: {type: boolean}
     grams: {type: integer, minimum: 1}
 do:
-  - wait: 1s
+  - approval: "Ship {{ trigger.input.grams }} g to {{ trigger.input.address }}?"
+    name: release
+    timeout_seconds: 3d
+  - parallel:
+      postage: {step: charge, with: 490}
+      label: {wait: 1s}
+    name: prepare
+  - choice:
+      - when: trigger.input.express == true
+        do: {wait: 1s, name: courier}
+    otherwise: {wait: 1h, name: mail}
 """
 
 
-async def fill(well: AsyncStepwell) -> dict[str, str]:
-    """Put something of everything into a store."""
+async def fill(well: AsyncStepwell, odd: str = HOSTILE) -> dict[str, str]:
+    """Put something of everything into a store.
+
+    - ``odd``: a name of a run, a workspace, a schedule, a key and a token.
+    """
     for number in range(1, 7):
         await well.start(order, {"number": str(number)}, execution_id=f"order-{number}")
     failed = [await well.start(order, {"number": f"7{n}", "cents": -n}, execution_id=f"refund-{n}") for n in range(1, 4)]
     await well.start(approval, "ada", execution_id="approval-ada")
-    await well.start(approval, HOSTILE, execution_id=HOSTILE)
+    await well.start(approval, odd, execution_id=odd)
     await well.start(reminder, "call back", execution_id="reminder-1")
     doomed = await well.start(approval, "bob", execution_id="approval-bob")
     await doomed.cancel()
@@ -123,21 +151,22 @@ async def fill(well: AsyncStepwell) -> dict[str, str]:
         while await run.status() != Status.FAILED:  # noqa: ASYNC110 - its worker has it there soon
             await asyncio.sleep(0.02)
     await well.definitions.put(SHIP)
+    await well.start("ship", {"address": "1 Main St", "grams": 250, "express": True}, execution_id="parcel-1")
     await well.definitions.put(SHIP.replace("1s", "2s").replace("name: ship", "name: ship\nversion: 2"))
     await well.workspaces.put("acme", tier="enterprise")
-    await well.workspaces.put(HOSTILE, tier="free")
+    await well.workspaces.put(odd, tier="free")
     await well.queue.put("mail", concurrency=2)
     await well.queue.pause("mail")
     item = await well.enqueue(order, {"number": "50"}, queue="mail", execution_id="order-50")
     await well.enqueue(order, {"number": "51"}, queue="mail", execution_id="order-51", delay="1h")
     await well.schedules.put("nightly", order, {"number": "90"}, cron="30 2 * * *", zone="Europe/Berlin")
-    await well.schedules.put(HOSTILE, order, {"number": HOSTILE}, every="1h")
-    await well.schedules.pause(HOSTILE)
+    await well.schedules.put(odd, order, {"number": odd}, every="1h")
+    await well.schedules.pause(odd)
     scope = well.state.workspace("default")
     await scope.set("greeting", {"text": "hello", "big": 2**60 + 1, "nested": {"list": [1, 2.5, None, True]}})
-    await scope.set(HOSTILE, HOSTILE, ttl="1h")
+    await scope.set(odd, odd, ttl="1h")
     await well.state.workspace("default").workflow("order").set("counter", 7)
-    issued = await well.access.create_token(HOSTILE, role="viewer", workspace="default")
+    issued = await well.access.create_token(odd, role="viewer", workspace="default")
     [group, *_] = await well.errors.list()
     return {**SAMPLES, "fingerprint": group.fingerprint, "item_id": item.item_id, "token_id": issued.token.token_id}
 
@@ -181,7 +210,11 @@ async def main() -> None:
         filled = await stack.enter_async_context(AsyncStepwell("memory://"))
         empty = await stack.enter_async_context(AsyncStepwell("memory://", worker=False))
         work = await stack.enter_async_context(AsyncStepwell("memory://"))
-        samples, others = await fill(filled), await fill(work)
+        tour = await stack.enter_async_context(AsyncStepwell("memory://"))
+        samples, others, shown = await fill(filled), await fill(work), await fill(tour, "summer-sale")
+        picked = await tour.start(fulfil, execution_id="order-8")
+        with suppress(StepwellError):
+            await picked.result(timeout="60s")
         nowhere = AsyncStepwell("redis://127.0.0.1:1/0?connect_timeout=1", worker=False)
 
         def anybody(_: object) -> Identity:
@@ -191,6 +224,7 @@ async def main() -> None:
         sites = {
             "filled": await site_of(filled, stack, samples),
             "work": await site_of(work, stack, others),
+            "tour": await site_of(tour, stack, shown),
             "empty": await site_of(empty, stack, SAMPLES),
             "away": Site(await stack.enter_async_context(listening(away)), {}, {}, SAMPLES),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from starlette.routing import Mount
 from tests.web.servers import Api, approve, async_test, fail, greet, served
 
 from stepwell import AsyncStepwell, FakeClock, Identity, InvalidInput, NotFound, Role
@@ -82,6 +83,33 @@ async def test_every_route_refuses_a_caller_without_a_token():
         for route in TABLE.routes:
             reply = await client.request(route.method, address(route))
             assert (reply.status_code == 401) == (route.name not in OPEN), route.name
+
+
+OPEN_PAGES = {
+    "/livez": {"GET"},
+    "/readyz": {"GET"},
+    "/metrics": {"GET"},  # from this machine only
+    "/login": {"GET", "POST"},
+    "/enter": {"GET"},
+    "/logout": {"POST"},
+    "/links/{secret}": {"GET", "POST"},
+}
+"""All addresses beside the API and the dashboard; the dashboard's files under /assets/ need no session either."""
+
+
+@async_test
+async def test_nothing_but_these_addresses_answers_without_a_token_or_a_session():
+    async with served() as api, api.client(None) as client:
+        found: dict[str, set[str]] = {}
+        for route in api.app._app.routes:  # those of starlette, inside of the envelope
+            if not isinstance(route, Mount):
+                found.setdefault(route.path, set()).update(route.methods - {"HEAD"})
+        assert found == OPEN_PAGES
+        assert [route.path for route in api.app._app.routes if isinstance(route, Mount)] == ["/api/v1", ""]
+        for path in ("/", "/runs", "/nowhere", "/assets", "/preferences", "/live"):
+            for method in ("GET", "POST", "DELETE"):
+                reply = await client.request(method, path)
+                assert (reply.status_code, reply.headers["location"].partition("?")[0]) == (303, "/login"), (method, path)
 
 
 @async_test

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +24,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from tests.web.servers import Api, approve, async_test, fail, greet, served
 
-from stepwell import AsyncStepwell, InvalidInput, Stepwell, stepwell_app
+from stepwell import AsyncStepwell, Identity, InvalidInput, Role, Stepwell, stepwell_app
+from stepwell.web.authentication import csrf_token
 
 __all__ = ["approve", "fail", "greet"]
 
@@ -97,6 +99,50 @@ async def test_everything_works_under_a_sub_path(host: Any):
             assert entered.headers["location"] == "/a/b/"
             assert "Path=/a/b;" in entered.headers["set-cookie"] + ";"
             assert (await client.get("/a/b/api/v1/whoami")).json()["workspace"] == "acme"
+
+
+def addresses(page: str) -> list[str]:
+    return re.findall(r'\s(?:href|src|action|hx-get|hx-sse:connect)="([^"#]*)', page)
+
+
+@pytest.mark.parametrize("host", [starlette_host, plain_host, fastapi_host, django_host])
+@async_test
+async def test_the_dashboard_stays_under_its_sub_path(host: Any):
+    async with served() as api, Api(host(api.app), api.well, api.tokens).client(None) as person:
+        await api.well.start(greet, workspace="acme", execution_id="x/y")
+        led = await person.get("/a/b/runs")
+        assert (led.status_code, led.headers["location"]) == (303, "/a/b/login?next=%2Fruns")
+        entered = await person.post("/a/b/login", data={"token": api.tokens["acme"], "next": "/runs"})
+        assert entered.headers["location"] == "/a/b/runs"
+        page = await person.get("/a/b/runs")
+        assert 'href="/a/b/runs/x%2Fy"' in page.text
+        assert (await person.get("/a/b/runs/x%2Fy")).status_code == 200
+        for path in ("/", "/queues", "/schedules", "/definitions", "/scopes", "/receipts", "/audit", "/approvals", "/system"):
+            page = await person.get(f"/a/b{path}")
+            assert page.status_code == 200, path
+            assert all(each.startswith("/a/b/") for each in addresses(page.text) if each), path
+        for asset in {each for each in addresses(page.text) if "/assets/" in each}:
+            assert (await person.get(asset)).status_code == 200
+        csrf = csrf_token(person.cookies["stepwell_session"])
+        paused = await person.post("/a/b/workspace/pause", data={"csrf": csrf})
+        assert paused.headers["location"] == "/a/b/queues?done=paused"
+        left = await person.post("/a/b/logout", data={"csrf": csrf})
+        assert left.headers["location"] == "/a/b/login"
+        assert "stepwell_session" not in person.cookies
+
+
+@async_test
+async def test_the_host_application_says_who_looks_at_the_dashboard():
+    def identify(request: Any) -> Identity | None:
+        return Identity(name="ada", role=Role.VIEWER, workspace="acme") if request.headers.get("x-user") == "ada" else None
+
+    async with served(identify=identify) as api, Api(starlette_host(api.app), api.well, api.tokens).client(None) as client:
+        assert (await client.get("/a/b/runs")).status_code == 303
+        assert (await client.get("/a/b/runs", headers={"X-User": "ada"})).status_code == 200
+        refused = await client.post("/a/b/workspace/pause", headers={"X-User": "ada", "Origin": "http://stepwell.test"})
+        assert refused.status_code == 403  # a viewer
+        foreign = await client.post("/a/b/workspace/pause", headers={"X-User": "ada", "Origin": "https://evil.test"})
+        assert "another site" in foreign.text
 
 
 @async_test
