@@ -12,7 +12,7 @@ from tests.docs.pages import PAGES, ROOT, blocks_of, links_of
 
 from stepwell.cli.main import cli
 
-LANGUAGES = {"python", "sh", "text", "toml"}
+LANGUAGES = {"python", "sh", "text", "toml", "yaml"}
 
 
 def _name(page: Path) -> str:
