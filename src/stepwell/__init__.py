@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ExecutionCancelled,
         ExecutionEnded,
         ExecutionFailed,
+        ExecutionRemoved,
         ExecutionTimedOut,
         GovernanceViolated,
         InvalidBackup,
@@ -58,9 +59,11 @@ if TYPE_CHECKING:
     from stepwell.flow.governance import Governance
     from stepwell.flow.retry import Retry
     from stepwell.kernel.soundness.explorer import Exploration, Fault, check, explore
+    from stepwell.maintenance.archive_files import ArchiveVerification, read_archive, verify_archive
     from stepwell.maintenance.backup import BackupReport, BackupSummary, BackupVerification, list_backups, verify_backup
     from stepwell.maintenance.erasure import ErasureReceipt, RotationReport, SubjectData
     from stepwell.maintenance.restore import RestoreReport
+    from stepwell.maintenance.retention import PlannedRemoval, RetentionPlan, RetentionReport
     from stepwell.maintenance.run_upgrade import RefusedUpgrade, UpgradeReport
     from stepwell.maintenance.state_migration import MigrationProblem, MigrationReport
     from stepwell.maintenance.usage import Amount, Usage
@@ -83,6 +86,7 @@ if TYPE_CHECKING:
         Token,
         WebhookTrigger,
     )
+    from stepwell.model.retention import RetentionPolicy, Tombstone
     from stepwell.model.scope import Scope
     from stepwell.model.scoped_operations import Entry, StateChange
     from stepwell.model.state_versions import migration
@@ -128,6 +132,7 @@ __all__ = [
     "Amount",
     "Answer",
     "ApprovalResult",
+    "ArchiveVerification",
     "AsyncQueueItem",
     "AsyncRun",
     "AsyncStepwell",
@@ -156,6 +161,7 @@ __all__ = [
     "ExecutionCancelled",
     "ExecutionEnded",
     "ExecutionFailed",
+    "ExecutionRemoved",
     "ExecutionState",
     "ExecutionSummary",
     "ExecutionTimedOut",
@@ -192,6 +198,7 @@ __all__ = [
     "NotFound",
     "Offer",
     "Override",
+    "PlannedRemoval",
     "Problem",
     "ProcessDied",
     "Progress",
@@ -203,6 +210,9 @@ __all__ = [
     "RefusedUpgrade",
     "RequestFailed",
     "RestoreReport",
+    "RetentionPlan",
+    "RetentionPolicy",
+    "RetentionReport",
     "Retry",
     "Role",
     "RotationReport",
@@ -232,6 +242,7 @@ __all__ = [
     "TemporalWorker",
     "Tier",
     "Token",
+    "Tombstone",
     "Turn",
     "TurnResult",
     "UpgradeReport",
@@ -258,10 +269,12 @@ __all__ = [
     "now",
     "patched",
     "random",
+    "read_archive",
     "sleep",
     "step",
     "stepwell_app",
     "uuid",
+    "verify_archive",
     "verify_backup",
     "verify_proof",
     "wait_approval",
@@ -290,6 +303,7 @@ _HOMES = {
         "ExecutionCancelled",
         "ExecutionEnded",
         "ExecutionFailed",
+        "ExecutionRemoved",
         "ExecutionTimedOut",
         "GovernanceViolated",
         "InvalidBackup",
@@ -329,6 +343,9 @@ _HOMES = {
     "maintenance.backup": ("BackupReport", "BackupSummary", "BackupVerification", "list_backups", "verify_backup"),
     "maintenance.erasure": ("ErasureReceipt", "RotationReport", "SubjectData"),
     "maintenance.restore": ("RestoreReport",),
+    "maintenance.archive_files": ("ArchiveVerification", "read_archive", "verify_archive"),
+    "maintenance.retention": ("PlannedRemoval", "RetentionPlan", "RetentionReport"),
+    "model.retention": ("RetentionPolicy", "Tombstone"),
     "maintenance.usage": ("Amount", "Usage"),
     "maintenance.run_upgrade": ("RefusedUpgrade", "UpgradeReport"),
     "maintenance.state_migration": ("MigrationProblem", "MigrationReport"),

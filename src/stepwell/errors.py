@@ -9,7 +9,8 @@
     │   ├── InvalidBackup       files that are no backup, or a damaged one
     │   └── InvalidDefinition   a workflow definition with faults
     ├── NotFound                no such execution, revision or receipt
-    │   └── ValueErased         the value was erased together with the key of its subject
+    │   ├── ValueErased         the value was erased together with the key of its subject
+    │   └── ExecutionRemoved    retention removed the execution, or its payloads
     ├── Conflict                another writer was first
     │   ├── AlreadyExists       the id is taken
     │   ├── ExecutionEnded      the execution has ended and accepts no messages
@@ -60,6 +61,7 @@ __all__ = [
     "ExecutionCancelled",
     "ExecutionEnded",
     "ExecutionFailed",
+    "ExecutionRemoved",
     "ExecutionTimedOut",
     "GovernanceViolated",
     "InvalidBackup",
@@ -197,6 +199,31 @@ class ValueErased(NotFound):
     def __init__(self, message: str | None = None, *, execution_id: str = "", key: str = "") -> None:
         super().__init__(message)
         self.execution_id, self.key = execution_id, key
+
+
+class ExecutionRemoved(NotFound):
+    """Retention removed the execution, or the values in it."""
+
+    code = "SW-209"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        execution_id: str = "",
+        workspace_id: str = "",
+        removed_ms: int = 0,
+        policy: str = "",
+        archive: str | None = None,
+        has_record: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.execution_id, self.workspace_id = execution_id, workspace_id
+        self.removed_ms, self.policy = removed_ms, policy
+        self.archive = archive
+        """The archive file with its receipts, if the policy keeps any."""
+        self.has_record = has_record
+        """Whether the execution is still listed with its status, and only its payloads were removed."""
 
 
 class Conflict(StepwellError):

@@ -14,7 +14,17 @@ from contextlib import contextmanager
 
 from stepwell.errors import CommitUnknown
 
-__all__ = ["BACKUP_POINTS", "LEASE_POINTS", "MIGRATION_POINTS", "POINTS", "QUEUE_POINTS", "armed", "fault", "fault_after_commit"]
+__all__ = [
+    "BACKUP_POINTS",
+    "LEASE_POINTS",
+    "MIGRATION_POINTS",
+    "POINTS",
+    "QUEUE_POINTS",
+    "RETENTION_POINTS",
+    "armed",
+    "fault",
+    "fault_after_commit",
+]
 
 # The numbers are the fault points FP0-FP14 of the reliability catalogue.
 POINTS: dict[str, str] = {
@@ -62,6 +72,17 @@ MIGRATION_POINTS: dict[str, str] = {
     "upgrade.batch_written": "after each batch of runs that were moved to another version of their definition",
 }
 """Points that only migrations of stored state reach."""
+
+RETENTION_POINTS: dict[str, str] = {
+    "retention.items_dropped": "after each batch of ended items that is dropped",
+    "retention.archive_written": "an archive file is durable, its receipts are still in the store",
+    "retention.tombstones_written": "the tombstones of a batch are written, its executions are still there",
+    "retention.removed": "the executions of a batch are deleted",
+    "retention.intents_noted": "a batch is to lose its values, and has them yet",
+    "retention.values_removed": "after each execution whose values were removed by a commit, its receipts are still there",
+    "retention.receipts_dropped": "snapshots have taken the place of receipts, the intents are still noted",
+}
+"""Points that only retention reaches."""
 
 LEASE_POINTS: dict[str, str] = {
     "lease.claimed": "FP7 executions that were due are leased to a worker",

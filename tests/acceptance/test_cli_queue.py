@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from tests.support.command_line import Shell, shell
@@ -178,3 +179,25 @@ def test_usage_of_a_run_a_workflow_and_a_scope_is_shown(shell: Shell):
     assert shell("usage", "--workflow", "checkout", "--json").json["amounts"]["executions"]["used"] == 1
     assert shell("usage", "--scope", "custom/x", "--json").json["amounts"]["scope_keys"]["left"] == 10_000
     assert shell("usage", "--scope", "custom/x", "--run", "a").code == 2
+
+
+def test_retention_is_set_planned_applied_and_shown(shell: Shell, tmp_path: Path):
+    assert shell("run", "shop.py:checkout", *LAMP, "--id", "a").code == 0
+    folder = str(tmp_path / "archive")
+    done = shell("retention", "put", "--runs", "completed=0s", "--runs", "FAILED=1d", "--archive", folder, "--json").json
+    assert (done["tier"], done["executions"]) == ("*", {"COMPLETED": 0.0, "FAILED": 86_400.0})
+    assert [each["tier"] for each in shell("retention", "list", "--json").lines] == ["*"]
+    plan = shell("retention", "plan", "--json").json
+    assert (plan["counts"]["remove"], plan["first"][0]["execution_id"]) == (1, "a")
+    assert "executions COMPLETED 0s" in shell("retention", "plan").out
+    assert shell("retention", "apply", "--json").json["removed"] == 1
+    gone = shell("show", "a")
+    assert (gone.code, "was removed at" in gone.err) == (3, True)
+    assert shell("retention", "show", "a", "--json").json["rule"] == "executions COMPLETED 0s"
+    assert [each["execution_id"] for each in shell("retention", "tombstones", "--json").lines] == ["a"]
+    assert shell("retention", "verify", folder, "--json").json["ok"]
+    [path] = Path(folder).glob("*/*")
+    path.write_bytes(b"?")
+    assert shell("retention", "verify", folder).code == 1
+    assert shell("retention", "put", "--runs", "1d", "--runs", "FAILED=1d").code == 5
+    assert shell("retention", "remove", "--json").json["removed"]

@@ -262,7 +262,7 @@ def test_the_id_of_an_item_that_was_dropped_since_does_not_run_again(well: Any):
     assert well.enqueue(echo, 1, execution_id="mine").result(WAIT) == 1
     well.workspaces.put_tier("unlimited", retention_seconds=0)
     while well.queue.list():
-        well.queue.recover()
+        well.retention.apply()
     well.workspaces.put_tier("unlimited", retention_seconds=None)
     with pytest.raises(AlreadyExists, match="'mine' exists already"):
         well.enqueue(echo, 1, execution_id="mine")

@@ -290,7 +290,7 @@ def test_a_run_whose_item_was_dropped_is_not_retried(well: Any):
     item = failed(well)
     well.workspaces.put_tier("brief", retention_seconds=0)
     well.workspaces.put("acme", tier="brief")
-    until(lambda: well.queue.recover() is not None and not well.queue.list(workspace="acme"))
+    until(lambda: well.retention.apply() is not None and not well.queue.list(workspace="acme"))
     with pytest.raises(Conflict, match="enqueue the work anew"):
         item.run().retry()
     unchanged(item)

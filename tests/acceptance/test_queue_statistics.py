@@ -210,10 +210,10 @@ def test_ended_items_go_when_their_tier_keeps_them_no_longer(well: Any, clock: F
     item = well.enqueue(echo, 1, workspace="acme")
     item.cancel()
     clock.advance(59)
-    well.queue.recover()
+    well.retention.apply()
     assert item.state().status is ItemStatus.CANCELLED
     clock.advance(2)
-    well.queue.recover()
+    well.retention.apply()
     with pytest.raises(NotFound):
         item.state()
 
@@ -225,5 +225,5 @@ def test_recovery_drops_all_that_is_old_however_much_that_is(open_well: OpenWell
     for item in well.enqueue_many(QueueRequest(workflow=echo, value=1, workspace="acme") for _ in range(1_001)):
         item.cancel()
     well.workspaces.put_tier("startup", retention_seconds=0)
-    well.queue.recover()
+    well.retention.apply()
     assert well.queue.list(workspace="acme") == []

@@ -36,6 +36,7 @@ from stepwell.app.blocking import (
     Locks,
     Queue,
     QueueItem,
+    Retention,
     Schedules,
     ScopedState,
     State,
@@ -110,6 +111,7 @@ def test_public_means_documented():
         (Locks, "http.md"),
         (Webhooks, "http.md"),
         (UsageMeter, "limits.md"),
+        (Retention, "stepwell.md"),
     ],
 )
 def test_every_public_method_is_on_its_page(kind: type, page: str):
@@ -141,6 +143,7 @@ def test_calls_on_the_pages_have_the_parameters_of_the_code():
         Access,
         Locks,
         UsageMeter,
+        Retention,
         Webhooks,
     )
     for name, arguments in re.findall(r"`(\w+)\(([^`]*)\)`", _text(*(page.name for page in REFERENCE.glob("*.md")))):

@@ -40,7 +40,11 @@ def test_commits_that_write_everything_reach_exactly_the_registered_points(store
 def test_every_point_named_in_the_source_is_registered() -> None:
     """T01: a new point cannot be forgotten in the registry, nor an old one in the source."""
     assert named_in(*Path(stepwell.__file__).parent.rglob("*.py")) == (
-        fault_points.POINTS.keys() | OTHERS | fault_points.BACKUP_POINTS.keys() | fault_points.MIGRATION_POINTS.keys()
+        fault_points.POINTS.keys()
+        | OTHERS
+        | fault_points.BACKUP_POINTS.keys()
+        | fault_points.MIGRATION_POINTS.keys()
+        | fault_points.RETENTION_POINTS.keys()
     )
 
 

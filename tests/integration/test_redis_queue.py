@@ -41,6 +41,7 @@ from stepwell.testing.conformance.samples import (
     answers,
     claim_items,
     content,
+    drop_items,
     end,
     ids_of,
     landed,
@@ -200,12 +201,12 @@ def test_runs_of_one_group_expire_like_any_execution(site: RedisSite) -> None:
 
 
 def test_dropped_items_leave_no_key_behind(site: RedisSite) -> None:
-    put_workspace(site.store, "acme", retention_seconds=HOUR)
+    put_workspace(site.store, "acme")
     before = site.names()
     add(site.store, *(new_item(f"i{n}", "acme", key=f"k{n}", singleton=f"s{n}", debounce="d" if n else None) for n in range(2)))
     end(site.store, *claim_items(site.store))
     site.clock.advance(2 * HOUR)
-    recover(site.store)
+    assert drop_items(site.store, "acme", hours=1) == 2
     left = {name.removeprefix(site.keys.queue) for name in site.names() - before}
     assert left == {b":number", b":turn", b":passes"}
 

@@ -245,3 +245,22 @@ async def test_the_proxy_is_known_by_its_own_address_and_not_by_what_it_forwards
                 assert (await client.get("/api/v1/whoami", headers=headers)).status_code == status
         async with Api(app, api.well, api.tokens).client(None, address="203.0.113.9") as client:
             assert (await client.get("/metrics", headers=headers)).status_code == 404
+
+
+@async_test
+async def test_what_retention_removed_is_gone_for_its_workspace_and_unknown_to_others():
+    """T57: another workspace's tombstone is answered like an id that never was."""
+    async with served(worker=False) as api, api.client() as client, api.client("rival") as rival:
+        await api.well.create("mine", workspace="acme")
+        for status in ("RUNNING", "COMPLETED"):
+            async with api.well.transaction("mine") as tx:
+                tx.set_status(status)
+        await api.well.retention.put(executions=0)
+        assert (await api.well.retention.apply()).removed == 1
+        gone = await client.get("/api/v1/runs/mine")
+        assert (gone.status_code, gone.json()["code"], gone.json()["policy"]) == (410, "SW-209", "*")
+        foreign, unknown = [(await rival.get(f"/api/v1/runs/{name}")).json() for name in ("mine", "none")]
+        assert foreign["status"] == 404
+        for body in (foreign, unknown):
+            body.pop("request_id")
+        assert str(foreign).replace("mine", "none") == str(unknown)

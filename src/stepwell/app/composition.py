@@ -20,6 +20,7 @@ from stepwell.flow.function import Workflow, declared_secrets, workflow_secrets
 from stepwell.maintenance.backup import BackupReport, create_backup
 from stepwell.maintenance.erasure import Erasing, RotationReport, rotate_keys
 from stepwell.maintenance.restore import RestoreReport, restore_backup, resume_restored
+from stepwell.maintenance.retention import RetentionOperations, RetentionTask
 from stepwell.maintenance.run_upgrade import UpgradeReport, upgrade_runs
 from stepwell.maintenance.state_migration import MigrationReport, MigrationRequest, migrate_state
 from stepwell.maintenance.usage import UsageOperations
@@ -127,6 +128,7 @@ class Parts:
         self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
         self.starting = Starting(self.executions, self.clock, new_id)
         self.errors = ErrorOperations(self.executions, self.state, lambda execution_id: self.run(execution_id, None))
+        self.retention = RetentionOperations(self.store, self.executions, self.clock)
         self.usage = UsageOperations(self.store, self.executions, self.limits)
         self.queue = QueueParts(self.store, self.executions, self.definitions, self.notifications)
         self.erasing = Erasing(self.plain_store, self.executions, self.queue.items, signing_key)
@@ -230,6 +232,7 @@ class Parts:
             Heartbeat(worker.holder, engine, self.store, driver, queues, concurrency),
             WebhookSender(self.webhooks, driver),
             QueueRecovery(self.queue.items, self.locks, driver, lease_seconds),
+            RetentionTask(self.retention, self.locks, driver),
         ]
         return worker
 
@@ -313,6 +316,7 @@ class Parts:
             WebhookSender(self.webhooks, driver),
             Heartbeat(holder, engine, self.store, driver, queues, concurrency),
             QueueRecovery(self.queue.items, self.locks, driver, lease_seconds),
+            RetentionTask(self.retention, self.locks, driver),
         ]
         return service
 

@@ -264,6 +264,7 @@ COMMANDS = {
     "schedule": CommandEntry(f"{_AT}.schedule:schedule", "Run workflows at set times."),
     "workspace": CommandEntry(f"{_AT}.workspace:workspace", "Manage workspaces and their tiers."),
     "engine": CommandEntry(f"{_AT}.engine:engine", "Choose what runs a workspace, a queue or a workflow."),
+    "retention": CommandEntry(f"{_AT}.retention:retention", "Say how long things are kept, and see what will go."),
     "usage": CommandEntry(f"{_AT}.usage:usage", "Show what is used of the limits, and what is left."),
     "workflow": CommandEntry(f"{_AT}.definitions:workflow", "Manage the definitions in the store."),
     "check": CommandEntry(f"{_AT}.definitions:check", "Check definitions or a run, and print every fault with its position."),

@@ -13,6 +13,7 @@ from stepwell.model.ids import is_made_for
 from stepwell.model.queue_item import (
     CancelItem,
     ClaimItems,
+    DropItems,
     Enqueue,
     ItemMark,
     NewItem,
@@ -213,6 +214,8 @@ class Deletion(msgspec.Struct, frozen=True, gc=False):
     """Delete an execution. A tombstone stays, so that a late writer finds nothing to revive and the id is not used again."""
 
     execution_id: str
+    head: str | None = None
+    """The digest of the newest receipt that the decision is based on: ``Conflict`` if it is another by now. None: any."""
 
 
 class Archiving(msgspec.Struct, frozen=True, gc=False):
@@ -335,6 +338,7 @@ Unit = (
     | CancelItem
     | Redrive
     | RecoverItems
+    | DropItems
     | PutTier
     | PutWorkspace
     | PutQueue

@@ -20,6 +20,7 @@ __all__ = [
     "Mutation",
     "PatchContext",
     "RecordStep",
+    "RemovePayloads",
     "RemoveToken",
     "ReopenStep",
     "Restore",
@@ -161,6 +162,12 @@ class SetResult(_Mutation, frozen=True, gc=False, tag="set_result"):
     value: Raw
 
 
+class RemovePayloads(_Mutation, frozen=True, gc=False, tag="remove_payloads"):
+    """Remove all values of an execution that has ended, and note in place of its result when and by which policy."""
+
+    removal: Raw
+
+
 class SetStatus(_Mutation, frozen=True, gc=False, tag="set_status"):
     """Move the execution to another status."""
 
@@ -219,6 +226,7 @@ Mutation = (
     | ReopenStep
     | SetLoop
     | AddToken
+    | RemovePayloads
     | RemoveToken
     | UpdateToken
     | EnterScope

@@ -32,6 +32,7 @@ __all__ = [
     "CancelItem",
     "ClaimItems",
     "Claimed",
+    "DropItems",
     "Enqueue",
     "Enqueued",
     "Item",
@@ -382,12 +383,21 @@ class Redrive(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecoverItems(msgspec.Struct, frozen=True, gc=False):
-    """Return items whose claim has expired: QUEUED again, or FAILED if that was their last attempt. The answer is their ids.
-
-    Also drops ended items that are older than their workspace's tier keeps them; how many is the last answer, behind the ids."""
+    """Return items whose claim has expired: QUEUED again, or FAILED if that was their last attempt. The answer is their ids."""
 
     limit: int = 1_000
-    """At most so many items are returned, and at most so many dropped. If it was as many, there may be more."""
+    """At most so many items are returned. If it was as many, there may be more."""
+
+
+class DropItems(msgspec.Struct, frozen=True, gc=False):
+    """Drop items of some workspaces that ended with one of these statuses at a time or before. The answer is how many."""
+
+    workspaces: tuple[str, ...]
+    statuses: tuple[str, ...]
+    """Of COMPLETED, FAILED and CANCELLED."""
+    until_ms: int
+    limit: int = 1_000
+    """At most so many items are dropped. If it was as many, there may be more."""
 
 
 class PutTier(msgspec.Struct, frozen=True, gc=False):

@@ -24,6 +24,7 @@ from stepwell.model.queue_item import (
     STARTED_QUEUE,
     Claimed,
     ClaimItems,
+    DropItems,
     Enqueued,
     Item,
     ItemMark,
@@ -272,6 +273,16 @@ def storable(text: str | None) -> str | None:
     if text is None:
         return None
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+
+
+def is_droppable(item: Item, unit: DropItems) -> bool:
+    """Return whether an item is one that a unit drops."""
+    return (
+        item.finished_ms is not None
+        and item.finished_ms <= unit.until_ms
+        and item.workspace_id in unit.workspaces
+        and item.status in unit.statuses
+    )
 
 
 def recovered(item: Item, now_ms: int) -> Item:

@@ -10,6 +10,7 @@ from stepwell.model.queue_item import PutQueue, PutTier, PutWorkspace, QueueSett
 
 __all__ = [
     "asked_otherwise",
+    "changed_since_decision",
     "changed_since_read",
     "claim_lost",
     "conflict_if_changed",
@@ -111,6 +112,11 @@ def conflict_if_changed(
 ) -> Conflict | None:
     """Return the refusal of a change that is not based on the stored value; None if it may be written."""
     return None if unit.based_on is msgspec.UNSET or unit.based_on == present else changed_since_read(unit)
+
+
+def changed_since_decision(execution_id: str) -> Conflict:
+    """Return the refusal of a deletion that was decided on an earlier revision."""
+    return Conflict(f"execution {execution_id!r} has changed since it was to be deleted; nothing was written")
 
 
 def changed_since_read(unit: PutTier | PutWorkspace | PutQueue) -> Conflict:

@@ -25,6 +25,8 @@ _INTERNAL: dict[str, tuple[str, ...]] = {
     "schedule": (),
     "worker": (),
     "restore": (),
+    "retention": (),
+    "tombstone": ("a bucket",),
     "access": (),
     "idempotency": ("a bucket",),
     "audit": ("a bucket",),

@@ -15,7 +15,9 @@ from stepwell.model.scope import workspace_of
 
 __all__ = ["RoomOf", "StateRoom", "boundless", "growth_in", "overfull"]
 
-_NEVER_REFUSED = frozenset(("definition", "schedule", "worker", "inbox", "audit", "idempotency", "global"))
+_NEVER_REFUSED = frozenset(
+    ("definition", "schedule", "worker", "inbox", "audit", "idempotency", "global", "retention", "tombstone")
+)
 
 
 class StateRoom(NamedTuple):

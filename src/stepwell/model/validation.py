@@ -32,6 +32,7 @@ from stepwell.model.mutation import (
     Mutation,
     PatchContext,
     RecordStep,
+    RemovePayloads,
     RemoveToken,
     ReopenStep,
     Restore,
@@ -145,6 +146,19 @@ def _restore(draft: Draft, mutation: Restore) -> None:
     identity = draft.get("identity", ONLY)
     if draft.base.revision >= 0 and identity is not None:
         draft.version = decode_metadata(identity).version  # an earlier state may be of another version of the workflow
+
+
+def _remove_payloads(draft: Draft, mutation: RemovePayloads) -> None:
+    if not draft.is_over:
+        raise ValidationFailed(f"the execution is {draft.current_status()}; only one that has ended loses its payloads")
+    for section in _PAYLOADS:
+        for key in list(draft.keys(section)):
+            if (section, key) != ("scopes", "root"):
+                draft.remove(section, key)
+    draft.put("result", ONLY, bytes(mutation.removal))
+
+
+_PAYLOADS = tuple(section for section in SECTIONS if section not in ("identity", "status", "step_count", "result"))
 
 
 def _set_context(draft: Draft, mutation: SetContext) -> None:
@@ -329,7 +343,7 @@ def _need_active_scope(draft: Draft, scope_id: str) -> None:
 _STATUSES: dict[str, Status] = {status.value: status for status in Status}
 _QUOTED = {status: quoted(status) for status in Status}
 _PENDING = _QUOTED[Status.PENDING]
-_REOPENING = frozenset({SetStatus, Restore, MigrateState})
+_REOPENING = frozenset({SetStatus, Restore, MigrateState, RemovePayloads})
 
 _RULES: dict[type, Callable[[Draft, Any], None]] = {
     Create: _create,
@@ -339,6 +353,7 @@ _RULES: dict[type, Callable[[Draft, Any], None]] = {
     SetVariable: _set_variable,
     SetTrigger: _set_trigger,
     RecordStep: _record_step,
+    RemovePayloads: _remove_payloads,
     ReopenStep: _reopen_step,
     SetLoop: _set_loop,
     AddToken: _add_token,

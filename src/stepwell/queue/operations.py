@@ -369,18 +369,16 @@ class QueueOperations:
     def recover(self, seconds: float = inf) -> Operation[list[str]]:
         """Return items whose claim has expired to the queue, and return their ids.
 
-        This also drops ended items after their retention. The units are of limited size, so that other writes do not wait
-        long behind one. What is left after ``seconds`` stays for the next call.
+        The units are of limited size, so that other writes do not wait long behind one. What is left after ``seconds`` stays
+        for the next call.
         """
         found: list[str] = []
         unit, ends = RecoverItems(), monotonic() + seconds
         while True:
             outcome = yield from write_or_raise(unit)
             answers = outcome.answers if isinstance(outcome, Written) else ()
-            ids = [each for each in answers if isinstance(each, str)]
-            dropped = sum(each for each in answers if isinstance(each, int))
-            found += ids
-            if max(len(ids), dropped) < unit.limit or monotonic() >= ends:
+            found += [each for each in answers if isinstance(each, str)]
+            if len(answers) < unit.limit or monotonic() >= ends:
                 return found
 
     # Named queues.

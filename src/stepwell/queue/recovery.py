@@ -1,4 +1,4 @@
-"""Recovery of the queue: return items whose claim has expired, and drop ended items that are old enough."""
+"""Recovery of the queue: return items whose claim has expired."""
 
 from __future__ import annotations
 

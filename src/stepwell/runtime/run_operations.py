@@ -25,6 +25,7 @@ from stepwell.model.external_engines import TEMPORAL
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.receipt import Receipt
 from stepwell.model.receipt_chain import Verification
+from stepwell.model.retention import check_has_payloads, removal_of
 from stepwell.model.status import FINAL, Status
 from stepwell.model.value import Value, canonical, decode, recode
 from stepwell.pipeline.completions import Completion
@@ -107,6 +108,8 @@ class RunOperations:
 
     def outcome(self, ending: Completion) -> Operation[Any]:
         """Return the result of an ended execution, or raise how else it ended."""
+        if removal_of(ending.result) is not None:
+            check_has_payloads((yield from self._executions.newest(self.execution_id)).state)
         result: dict[str, Any] = (None if ending.result is None else decode(ending.result)) or {}
         if ending.status is Status.COMPLETED and "output" in result:
             workflow = yield from self._known()
@@ -206,6 +209,7 @@ class RunOperations:
 
     def retry(self) -> Operation[None]:
         """Continue a failed execution at the call that failed. One that came from a queue item waits for a slot."""
+        check_has_payloads((yield from self._executions.newest(self.execution_id)).state)
         yield from RunRetry(self._executions, self._new_id, self._definitions).retry(self.execution_id)
 
     def progress(self) -> Operation[Progress]:
@@ -224,6 +228,7 @@ class RunOperations:
 
     def steps(self, at: int | None = None) -> Operation[list[StepRecord]]:
         """Return every step with its attempts, now or at a revision."""
+        check_has_payloads((yield from self._executions.newest(self.execution_id)).state)
         state = yield from self._executions.load(self.execution_id, at)
         plan = yield from self._plan(state)
         receipts = yield from self.receipts()

@@ -19,6 +19,7 @@ from stepwell.model.mutation import Restore
 from stepwell.model.queue_lifecycle import slot_item
 from stepwell.model.receipt import Receipt, sign_head
 from stepwell.model.record import Metadata, encode_record, governed_input
+from stepwell.model.retention import check_has_payloads
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.snapshot import Snapshot, read_snapshot, store_snapshot, write_snapshot
 from stepwell.pipeline.operations import Operation, read, write_or_raise
@@ -108,6 +109,7 @@ class Copies:
         check_id(new_id, "the new execution's id", self._executions.limits.key_bytes)
         head = yield from self._executions.head(execution_id)
         state = yield from self._executions.state_at(execution_id, head.revision if at is None else at)
+        check_has_payloads(state)
         identity = _forked(state.identity, new_id, self._clock)
         entries = _raw_entries(state)
         entries.pop("result", None)

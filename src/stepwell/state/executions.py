@@ -43,7 +43,7 @@ from stepwell.model.validation import plan
 from stepwell.model.value import Value, canonical
 from stepwell.pipeline.completions import Completion, Completions
 from stepwell.pipeline.operations import Operation, ReadHead, Write, read, write_many, write_or_raise
-from stepwell.state.history import History, no_execution
+from stepwell.state.history import History
 from stepwell.state.subjects import Subjects
 
 __all__ = [
@@ -276,6 +276,10 @@ class Executions(History):
         """Cache the state of an execution that was just created."""
         self._live.put(live)
 
+    def forget(self, execution_id: str) -> None:
+        """Forget the cached state of an execution that was changed beside it."""
+        self._live.forget(execution_id)
+
     def at_hand(self, execution_id: str) -> CachedExecution | None:
         """Return the cached state of an execution, which may be behind the store. For a writer with a fence."""
         return self._live.get(execution_id)
@@ -490,7 +494,7 @@ class Executions(History):
         digest = yield ReadHead(self._store, execution_id)
         if digest is None:
             self._live.forget(execution_id)
-            raise no_execution(execution_id)
+            raise (yield from self.missing(execution_id))
         with live.lock:
             if live.state.receipt == digest:
                 return True

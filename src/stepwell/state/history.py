@@ -17,6 +17,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.queue_item import Item
 from stepwell.model.receipt import Receipt, read_receipts
 from stepwell.model.receipt_chain import Verification, check_vouched, rebuild, verify, write_proof
+from stepwell.model.retention import decode_tombstone, removed_error, tombstone_path
 from stepwell.model.scoped_operations import StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.model.status import Status
@@ -69,7 +70,7 @@ class History:
         check_id(execution_id, "execution_id", self.limits.key_bytes)
         loaded = yield from read(lambda: self._store.load(execution_id, at, since))
         if loaded is None:
-            raise no_execution(execution_id)
+            raise (yield from self.missing(execution_id))
         return loaded
 
     def state_at(self, execution_id: str, at: int) -> Operation[State]:
@@ -89,8 +90,16 @@ class History:
         check_id(execution_id, "execution_id", self.limits.key_bytes)
         head = yield from read(lambda: self._store.head(execution_id))
         if head is None:
-            raise no_execution(execution_id)
+            raise (yield from self.missing(execution_id))
         return head
+
+    def missing(self, execution_id: str) -> Operation[NotFound]:
+        """Return the error for an execution that is not in the store: retention may have removed it."""
+        return (yield from read(lambda: self._missing(execution_id)))
+
+    def _missing(self, execution_id: str) -> NotFound:
+        found = self._store.entries(tombstone_path(execution_id), (execution_id,)).get(execution_id)
+        return no_execution(execution_id) if found is None else removed_error(decode_tombstone(found.data or b""))
 
     def head_now(self, execution_id: str) -> Operation[tuple[Head, int]]:
         """Return the execution's row, and the store's time when it was read."""
@@ -207,7 +216,7 @@ class History:
     def _verify(self, execution_id: str, anchors: list[Receipt]) -> Verification:
         head = self._store.head(execution_id)
         if head is None:
-            raise no_execution(execution_id)
+            raise self._missing(execution_id)
         rows = (row for row in self._pages(execution_id, head.base_revision) if row.revision <= head.revision)
         base, snapshots = self._store.base(execution_id), self._snapshots(head)
         result = verify(head, base, rows, key=self._key, anchors=anchors, snapshots=snapshots)

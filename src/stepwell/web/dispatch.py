@@ -14,9 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stepwell.clock import from_ms
-from stepwell.errors import Conflict, StepwellError
+from stepwell.errors import Conflict, ExecutionRemoved, StepwellError
 from stepwell.model.access import Identity, Role
 from stepwell.model.scope import DEFAULT_WORKSPACE
+from stepwell.state.history import no_execution
 from stepwell.state.request_log import AuditEntry, KeptReply, RequestKey
 from stepwell.web.authentication import is_loopback, workspace_of
 from stepwell.web.problem import HttpProblem, problem_of
@@ -164,7 +165,7 @@ class RequestDispatcher:
     async def _run(self, call: Call, route: Route, headers: dict[str, str]) -> Any:
         if route.needs_if_match and "if-match" not in call.request.headers:
             raise HttpProblem("precondition_required", "send If-Match with the ETag that a GET of this resource returned")
-        result = await route.handler(call)
+        result = await _handled(call, route)
         if not isinstance(result, Reply):
             return result  # a stream
         status = result.status or route.status
@@ -214,15 +215,25 @@ async def perform(
         body=None if route.body is None else convert({} if body is None else body, route.body),
     )
     if route.method not in _WRITES:
-        return await route.handler(call)
+        return await _handled(call, route)
     resource = f"{call.base}{route.path.format(**{key: quote(value, safe='') for key, value in call.path.items()})}"
     try:
-        reply: Reply = await route.handler(call)
+        reply: Reply = await _handled(call, route)
     except (HttpProblem, StepwellError) as error:
         await _audit(call, route, problem_of(error, instance="", request_id="", root="")[0], resource, reason)
         raise
     await _audit(call, route, reply.status or route.status, resource, reason)
     return reply
+
+
+async def _handled(call: Call, route: Route) -> Any:
+    """Run a handler. What retention removed from another workspace is answered like what never was."""
+    try:
+        return await route.handler(call)
+    except ExecutionRemoved as error:
+        if error.workspace_id != call.workspace:
+            raise no_execution(error.execution_id) from None
+        raise
 
 
 async def _audit(call: Call, route: Route, status: int, resource: str, reason: str | None) -> None:

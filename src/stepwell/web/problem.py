@@ -52,6 +52,7 @@ _STATUSES: dict[type[StepwellError], int] = {
     errors.ValidationFailed: 422,
     errors.NotFound: 404,
     errors.ValueErased: 410,
+    errors.ExecutionRemoved: 410,
     errors.Conflict: 409,
     errors.ReceiptArchived: 410,
     errors.LeaseLost: 409,
@@ -124,6 +125,13 @@ def problem_of(
             extra["current_revision"] = error.actual
         if isinstance(error, errors.CommitUnknown) and error.commit_id:
             extra |= {"commit_id": error.commit_id, "execution_id": error.execution_id}
+        if isinstance(error, errors.ExecutionRemoved):
+            extra |= {
+                "removed_ms": error.removed_ms,
+                "policy": error.policy,
+                "archive": error.archive,
+                "has_record": error.has_record,
+            }
         if isinstance(error, LockHeld) and error.until_ms is not None:
             extra["held_until_ms"] = error.until_ms
     if kind.retryable:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from stepwell.app.awaited.locks import AsyncLock, AsyncLocks
     from stepwell.app.awaited.queue import AsyncQueue, AsyncQueueItem, AsyncSchedules, AsyncWorkspaces
     from stepwell.app.awaited.requests import AsyncRequests
+    from stepwell.app.awaited.retention import AsyncRetention
     from stepwell.app.awaited.runs import AsyncDefinitions, AsyncRun
     from stepwell.app.awaited.state import AsyncCachedState, AsyncScopedState, AsyncState, AsyncStateTransaction, AsyncTransaction
     from stepwell.app.awaited.usage import AsyncUsageMeter
@@ -32,6 +33,7 @@ __all__ = [
     "AsyncQueue",
     "AsyncQueueItem",
     "AsyncRequests",
+    "AsyncRetention",
     "AsyncRun",
     "AsyncSchedules",
     "AsyncScopedState",
@@ -51,6 +53,7 @@ _HOMES = {
     "locks": ("AsyncLock", "AsyncLocks"),
     "queue": ("AsyncQueue", "AsyncQueueItem", "AsyncSchedules", "AsyncWorkspaces"),
     "requests": ("AsyncRequests",),
+    "retention": ("AsyncRetention",),
     "runs": ("AsyncDefinitions", "AsyncRun"),
     "state": ("AsyncCachedState", "AsyncScopedState", "AsyncState", "AsyncStateTransaction", "AsyncTransaction"),
     "usage": ("AsyncUsageMeter",),

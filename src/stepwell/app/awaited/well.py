@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from stepwell.app.awaited.locks import AsyncLock, AsyncLocks
     from stepwell.app.awaited.queue import AsyncQueue, AsyncQueueItem, AsyncSchedules, AsyncWorkspaces
     from stepwell.app.awaited.requests import AsyncRequests
+    from stepwell.app.awaited.retention import AsyncRetention
     from stepwell.app.awaited.runs import AsyncDefinitions, AsyncRun
     from stepwell.app.awaited.state import AsyncState, AsyncTransaction
     from stepwell.app.awaited.usage import AsyncUsageMeter
@@ -495,6 +496,11 @@ class AsyncStepwell:
     def workspaces(self) -> AsyncWorkspaces:
         """Return the workspaces of this store and their tiers."""
         return faces.AsyncWorkspaces(self._parts.queue.workspaces, self._driver)
+
+    @property
+    def retention(self) -> AsyncRetention:
+        """Return the policies that say how long things are kept, and what was removed."""
+        return faces.AsyncRetention(self._parts.retention, self._driver)
 
     @property
     def usage(self) -> AsyncUsageMeter:

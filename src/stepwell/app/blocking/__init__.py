@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stepwell.app.blocking.locks import Lock, Locks
     from stepwell.app.blocking.queue import Queue, QueueItem, Schedules, Workspaces
     from stepwell.app.blocking.requests import Requests
+    from stepwell.app.blocking.retention import Retention
     from stepwell.app.blocking.runs import Definitions, Run
     from stepwell.app.blocking.state import CachedState, ScopedState, State, StateTransaction, Transaction
     from stepwell.app.blocking.usage import UsageMeter
@@ -33,6 +34,7 @@ __all__ = [
     "Queue",
     "QueueItem",
     "Requests",
+    "Retention",
     "Run",
     "Schedules",
     "ScopedState",
@@ -52,6 +54,7 @@ _HOMES = {
     "locks": ("Lock", "Locks"),
     "queue": ("Queue", "QueueItem", "Schedules", "Workspaces"),
     "requests": ("Requests",),
+    "retention": ("Retention",),
     "runs": ("Definitions", "Run"),
     "state": ("CachedState", "ScopedState", "State", "StateTransaction", "Transaction"),
     "usage": ("UsageMeter",),

@@ -136,7 +136,7 @@ class Queue:
     def recover(self) -> builtins.list[str]:
         """Return items whose dispatcher died to the queue now, and return their ids.
 
-        This also drops ended items after their retention. Workers do both regularly.
+        Workers do it regularly.
         """
         return self._driver.run(self._do.recover())
 

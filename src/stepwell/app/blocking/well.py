@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from stepwell.app.blocking.locks import Lock, Locks
     from stepwell.app.blocking.queue import Queue, QueueItem, Schedules, Workspaces
     from stepwell.app.blocking.requests import Requests
+    from stepwell.app.blocking.retention import Retention
     from stepwell.app.blocking.runs import Definitions, Run
     from stepwell.app.blocking.state import State, Transaction
     from stepwell.app.blocking.usage import UsageMeter
@@ -490,6 +491,11 @@ class Stepwell:
     def workspaces(self) -> Workspaces:
         """Return the workspaces of this store and their tiers."""
         return faces.Workspaces(self._parts.queue.workspaces, self._driver)
+
+    @property
+    def retention(self) -> Retention:
+        """Return the policies that say how long things are kept, and what was removed."""
+        return faces.Retention(self._parts.retention, self._driver)
 
     @property
     def usage(self) -> UsageMeter:

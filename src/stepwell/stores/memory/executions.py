@@ -44,7 +44,7 @@ from stepwell.model.execution_row import (
     unfit,
 )
 from stepwell.model.ids import revision_in
-from stepwell.model.refusals import id_taken, no_execution
+from stepwell.model.refusals import changed_since_decision, id_taken, no_execution
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.model.status import FINAL
 from stepwell.stores.memory.undo import UndoLog
@@ -214,8 +214,11 @@ class MemoryExecutions:
             self.leases.rest(execution, commit.rest, undo)
 
     def delete(self, deletion: Deletion, undo: UndoLog) -> Outcome:
-        if deletion.execution_id not in self.rows:
+        head = self.head(deletion.execution_id)
+        if head is None:
             return no_execution(deletion.execution_id)
+        if deletion.head not in (None, head.digest):
+            return changed_since_decision(deletion.execution_id)
         undo.drop(self.rows, deletion.execution_id)
         self.leases.forget(deletion.execution_id, undo)
         undo.mark(self._deleted, deletion.execution_id)

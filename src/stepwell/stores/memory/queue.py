@@ -28,6 +28,7 @@ from stepwell.model.queue_item import (
     TIERS,
     CancelItem,
     ClaimItems,
+    DropItems,
     Enqueue,
     Enqueued,
     Item,
@@ -54,6 +55,7 @@ from stepwell.model.queue_lifecycle import (
     claimed_answer,
     entered,
     has_ended,
+    is_droppable,
     marked,
     no_slot,
     orphaned,
@@ -252,7 +254,19 @@ def _candidate_of(item: Item) -> Candidate:
     return Candidate(-item.priority, item.number)
 
 
-QueueUnit = Enqueue | ClaimItems | ItemMark | ReturnItem | CancelItem | Redrive | RecoverItems | PutTier | PutWorkspace | PutQueue
+QueueUnit = (
+    Enqueue
+    | ClaimItems
+    | ItemMark
+    | ReturnItem
+    | CancelItem
+    | Redrive
+    | RecoverItems
+    | DropItems
+    | PutTier
+    | PutWorkspace
+    | PutQueue
+)
 
 replace = msgspec.structs.replace
 
@@ -310,6 +324,7 @@ class MemoryQueue:
             CancelItem: self._cancel,
             Redrive: self._redrive,
             RecoverItems: self._recover,
+            DropItems: self._drop,
             PutTier: self._put_tier,
             PutWorkspace: self._put_workspace,
             PutQueue: self._put_queue,
@@ -426,14 +441,13 @@ class MemoryQueue:
         expired.sort(key=lambda item: (item.lease_until_ms or 0, item.number))
         for item in expired[: unit.limit]:
             self._change(item, recovered(item, now), undo)
-        old = [item for item in items if has_ended(item) and self._is_old(item, now)][: unit.limit]
+        return Written([item.item_id for item in expired[: unit.limit]])
+
+    def _drop(self, unit: DropItems, undo: UndoLog) -> Outcome:
+        old = [item for item in self.rows if is_droppable(item, unit)][: unit.limit]
         for item in old:
             self._change(item, None, undo)
-        return Written([*(item.item_id for item in expired[: unit.limit]), len(old)])
-
-    def _is_old(self, item: Item, now_ms: int) -> bool:
-        kept = self._tier_of(item.workspace_id).retention_seconds
-        return kept is not None and (item.finished_ms or 0) <= now_ms - round(kept * 1000)
+        return Written([len(old)])
 
     def _put_tier(self, unit: PutTier, undo: UndoLog) -> Outcome:
         refusal = conflict_if_changed(unit, self._tiers.get(unit.tier.name))

@@ -50,7 +50,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.lock import LockRow, acquired, broken, renewed, unlocked
 from stepwell.model.lock import lease_on as lock_lease
 from stepwell.model.queue_item import ClaimItems, Enqueue, NewItem
-from stepwell.model.refusals import id_taken, no_execution
+from stepwell.model.refusals import changed_since_decision, id_taken, no_execution
 from stepwell.model.scope import check_path
 from stepwell.model.scoped_operations import Clear, Copy, Delete, Resolution, StateOp, resolve
 from stepwell.model.status import FINAL
@@ -278,8 +278,11 @@ def _unlock(rows: LockedRows, unit: Unlock, _: Limits) -> Outcome:
 
 
 def _delete(rows: LockedRows, deletion: Deletion, _: Limits) -> Outcome:
-    if deletion.execution_id not in rows.heads:
+    head = rows.heads.get(deletion.execution_id)
+    if head is None:
         return no_execution(deletion.execution_id)
+    if deletion.head not in (None, head.digest):
+        return changed_since_decision(deletion.execution_id)
     rows.bury(deletion.execution_id)
     rows.queue.end_of(deletion.execution_id)
     return _WRITTEN

@@ -178,20 +178,11 @@ FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[]) AS g (item_id, wo
 WHERE i.item_id = g.item_id;
 
 -- name: recover_items
--- Returns items whose claims have expired, the longest first, and deletes ended items that are older than their tier keeps them. The
--- items to delete are selected once, as an array, and coalesce() keeps the outer condition from matching an index: otherwise the
--- planner, which expects few ended items, scans them all and selects the old ones anew for each.
+-- Returns items whose claims have expired, the longest first. It also forgets counts of state, which are made anew when they are needed.
 -- args: limit, the error to note, clock offset, the channel
--- returns: the ids of the returned items, and in a last row how many were deleted
-WITH RECURSIVE clock AS MATERIALIZED (
+-- returns: the ids of the returned items
+WITH clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $3::bigint AS now_ms
-), lanes (workspace_id, queue) AS (
-    (SELECT i.workspace_id, i.queue FROM {schema}.items AS i WHERE i.finished_ms IS NOT NULL ORDER BY i.workspace_id, i.queue LIMIT 1)
-    UNION ALL
-    SELECT n.* FROM lanes AS l CROSS JOIN LATERAL (
-        SELECT i.workspace_id, i.queue FROM {schema}.items AS i
-        WHERE i.finished_ms IS NOT NULL AND (i.workspace_id, i.queue) > (l.workspace_id, l.queue)
-        ORDER BY i.workspace_id, i.queue LIMIT 1) AS n
 ), expired AS MATERIALIZED (
     SELECT number, lease_until_ms FROM {schema}.items
     WHERE status = 'CLAIMED' AND lease_until_ms <= (SELECT now_ms FROM clock)
@@ -206,27 +197,36 @@ WITH RECURSIVE clock AS MATERIALIZED (
         is_ready = i.attempts < i.max_attempts
     FROM expired AS e, clock WHERE i.number = e.number
     RETURNING i.item_id, e.lease_until_ms, e.number
-), dropped AS (
-    DELETE FROM {schema}.items
-    WHERE coalesce(finished_ms, -1) >= 0 AND number = ANY (ARRAY(
-        SELECT o.number
-        FROM clock CROSS JOIN lanes AS l JOIN {schema}.workspaces AS w ON w.workspace_id = l.workspace_id
-        JOIN {schema}.tiers AS t ON t.name = w.tier CROSS JOIN LATERAL (
-            SELECT i.number FROM {schema}.items AS i
-            WHERE i.workspace_id = l.workspace_id AND i.queue = l.queue AND i.finished_ms IS NOT NULL
-              AND i.finished_ms <= now_ms - round(t.retention_seconds * 1000)::bigint
-            ORDER BY i.finished_ms LIMIT $1::bigint) AS o
-        WHERE t.retention_seconds IS NOT NULL LIMIT $1::bigint))
-    RETURNING 1
 ), forgotten AS (
     DELETE FROM {schema}.state_held
 ), told AS (
     SELECT pg_notify($4::text, 'queue') FROM (SELECT 1 FROM returned LIMIT 1) AS any_of_them
 )
-SELECT item_id, (SELECT count(pg_notify) FROM told) AS count, lease_until_ms, number FROM returned
-UNION ALL
-SELECT NULL, (SELECT count(*) FROM dropped), NULL, NULL
-ORDER BY lease_until_ms, number;
+SELECT item_id, (SELECT count(pg_notify) FROM told) FROM returned ORDER BY lease_until_ms, number;
+
+-- name: drop_items
+-- Deletes items of workspaces that ended with one of some statuses until a time. The items are selected once, as an array, and coalesce()
+-- keeps the outer condition from matching an index: otherwise the planner, which expects few ended items, scans them all and selects the
+-- old ones anew for each.
+-- args: workspaces, statuses, the time, limit. returns: a row for each
+WITH RECURSIVE lanes (workspace_id, queue) AS (
+    (SELECT i.workspace_id, i.queue FROM {schema}.items AS i WHERE i.finished_ms IS NOT NULL ORDER BY i.workspace_id, i.queue LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM lanes AS l CROSS JOIN LATERAL (
+        SELECT i.workspace_id, i.queue FROM {schema}.items AS i
+        WHERE i.finished_ms IS NOT NULL AND (i.workspace_id, i.queue) > (l.workspace_id, l.queue)
+        ORDER BY i.workspace_id, i.queue LIMIT 1) AS n
+)
+DELETE FROM {schema}.items
+WHERE coalesce(finished_ms, -1) >= 0 AND number = ANY (ARRAY(
+    SELECT o.number
+    FROM lanes AS l CROSS JOIN LATERAL (
+        SELECT i.number FROM {schema}.items AS i
+        WHERE i.workspace_id = l.workspace_id AND i.queue = l.queue AND i.finished_ms IS NOT NULL AND i.finished_ms <= $3::bigint
+          AND i.status = ANY ($2::text[])
+        ORDER BY i.finished_ms LIMIT $4::bigint) AS o
+    WHERE l.workspace_id = ANY ($1::text[]) LIMIT $4::bigint))
+RETURNING 1;
 
 -- name: put_tier
 -- Inserts or updates a tier once the claims under way are over. A lower rate also moves the next starts of the tier's workspaces, by

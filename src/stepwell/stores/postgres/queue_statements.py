@@ -9,7 +9,18 @@ import msgspec
 
 from stepwell.errors import NotFound, StepwellError
 from stepwell.model.commit import Outcome, Written
-from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, Enqueued, NewItem, PutQueue, PutTier, PutWorkspace, RecoverItems
+from stepwell.model.queue_item import (
+    Claimed,
+    ClaimItems,
+    DropItems,
+    Enqueue,
+    Enqueued,
+    NewItem,
+    PutQueue,
+    PutTier,
+    PutWorkspace,
+    RecoverItems,
+)
 from stepwell.model.queue_lifecycle import EXPIRED, full, is_plain, unknown_workspace
 from stepwell.model.refusals import asked_otherwise, changed_since_read
 from stepwell.stores.postgres.connection import StatementCall
@@ -28,9 +39,9 @@ __all__ = [
     "write_direct",
 ]
 
-Direct = ClaimItems | RecoverItems | PutTier | PutWorkspace | PutQueue
+Direct = ClaimItems | RecoverItems | DropItems | PutTier | PutWorkspace | PutQueue
 
-DIRECT = (ClaimItems, RecoverItems, PutTier, PutWorkspace, PutQueue)
+DIRECT = (ClaimItems, RecoverItems, DropItems, PutTier, PutWorkspace, PutQueue)
 """The general path writes these by their statements, and all other units on rows that it has locked."""
 
 
@@ -47,6 +58,8 @@ def write_direct(run: Run, unit: Direct, ahead_ms: int, channel: str) -> Outcome
         case RecoverItems():
             name, arguments = recover_call(unit, ahead_ms, channel)
             return recovered(run(name, *arguments))
+        case DropItems():
+            return Written([len(run("drop_items", texts(unit.workspaces), texts(unit.statuses), unit.until_ms, unit.limit))])
         case PutTier():
             tier = unit.tier
             numbers = _text(tier.rate_per_second), tier.queue_depth, tier.state_bytes, _text(tier.retention_seconds)
@@ -94,9 +107,8 @@ def recover_call(unit: RecoverItems, ahead_ms: int, channel: str) -> StatementCa
 
 
 def recovered(rows: Sequence[Row]) -> Written:
-    """Return the ids of the returned items, and how many old ones were deleted."""
-    *returned, (_, dropped, *_) = rows
-    return Written([*(row[0] for row in returned), dropped])
+    """Return the ids of the returned items."""
+    return Written([row[0] for row in rows])
 
 
 def _text(number: float | None) -> str | None:

@@ -14,6 +14,7 @@ from stepwell.model.queue_item import (
     CancelItem,
     Claimed,
     ClaimItems,
+    DropItems,
     Enqueue,
     Enqueued,
     ItemMark,
@@ -60,8 +61,9 @@ def queue_written(unit: Any, rest: Sequence[Any]) -> Written:
         case ReturnItem() | CancelItem() | Redrive():
             return Written([read_item(rest[0])])
         case RecoverItems():
-            *ids, dropped = rest
-            return Written([*(item_id.decode() for item_id in ids), dropped])
+            return Written([item_id.decode() for item_id in rest])
+        case DropItems():
+            return Written([int(rest[0])])
         case _:
             return Written()
 
@@ -185,6 +187,10 @@ class QueueCalls:
     def recover(self, unit: RecoverItems) -> tuple[str, Arguments]:
         return "recover_items", (*self._start(), unit.limit, EXPIRED, self._ttl_ms, self._keys.prefix, _GONE)
 
+    def drop(self, unit: DropItems) -> tuple[str, Arguments]:
+        workspaces = pack([encoded(name) for name in unit.workspaces])
+        return "drop_items", (self._id, workspaces, pack(unit.statuses), unit.until_ms, unit.limit)
+
     def put_tier(self, unit: PutTier) -> tuple[str, Arguments]:
         row, based_on = pack_tier(unit.tier), _based_on(unit.based_on, pack_tier)
         return "put_tier", (self._id, self._keys.queue_channel, unit.tier.name, row, self._ahead_ms(), based_on)
@@ -217,6 +223,7 @@ _BUILDERS: dict[type, Callable[[QueueCalls, Any], tuple[str, Arguments]]] = {
     CancelItem: QueueCalls.cancel,
     Redrive: QueueCalls.redrive,
     RecoverItems: QueueCalls.recover,
+    DropItems: QueueCalls.drop,
     PutTier: QueueCalls.put_tier,
     PutWorkspace: QueueCalls.put_workspace,
     PutQueue: QueueCalls.put_queue,

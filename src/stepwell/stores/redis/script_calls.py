@@ -28,7 +28,16 @@ from stepwell.model.commit import (
 )
 from stepwell.model.ids import revision_in
 from stepwell.model.queue_lifecycle import storable
-from stepwell.model.refusals import guard_lost, id_taken, leased, lock_held, lock_lost, no_execution, no_revision
+from stepwell.model.refusals import (
+    changed_since_decision,
+    guard_lost,
+    id_taken,
+    leased,
+    lock_held,
+    lock_lost,
+    no_execution,
+    no_revision,
+)
 from stepwell.stores.redis.connection import Command, Reply
 from stepwell.stores.redis.keys import Keys
 from stepwell.stores.redis.queue_calls import QUEUE_UNITS, QueueCalls, queue_refusal, queue_written
@@ -132,6 +141,8 @@ def _refusal(word: object, unit: Any) -> StepwellError:
             return no_execution(unit.execution_id)
         case b"exists":
             return id_taken(unit.execution_id)
+        case b"newer":
+            return changed_since_decision(unit.execution_id)
         case b"torn":
             return Corrupted(f"execution {unit.execution_id!r} is quarantined: the server lost a part of it; nothing was written")
         case b"lost":
@@ -272,7 +283,8 @@ class ScriptCaller:
     def delete(self, unit: Deletion) -> ScriptCall:
         keys = self._keys
         names = (*keys.execution(unit.execution_id), keys.store, keys.executions, keys.due, keys.queue)
-        return ScriptCall("delete", names, (self._id, unit.execution_id, self._ahead_ms(), self._ttl_ms, keys.queue_channel))
+        told = (self._id, unit.execution_id, self._ahead_ms(), self._ttl_ms, keys.queue_channel)
+        return ScriptCall("delete", names, (*told, unit.head or ""))
 
     def state(self, unit: StateBatch, writes: Sequence[ScopeWrite], now_ms: int, *, is_check: bool) -> ScriptCall:
         keys = self._keys

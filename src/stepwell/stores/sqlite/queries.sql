@@ -93,9 +93,9 @@ UPDATE executions SET holder = NULL, lease_until_ms = NULL, wake_ms = iif(wake_m
 WHERE execution_id = ?1 AND holder = ?2 AND fence = ?3 AND deleted_ms IS NULL;
 
 -- name: bury_execution
--- Leaves a tombstone of an execution.
+-- Leaves a tombstone of an execution; only while its newest receipt is the given one, if one is given.
 UPDATE executions SET deleted_ms = ?2, holder = NULL, lease_until_ms = NULL, wake_ms = NULL, fence = fence + 1
-WHERE execution_id = ?1 AND deleted_ms IS NULL
+WHERE execution_id = ?1 AND deleted_ms IS NULL AND (?3 IS NULL OR digest = ?3)
 RETURNING number;
 
 -- name: delete_commits

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from stepwell.errors import Conflict, NotFound, StepwellError
 from stepwell.fault_points import fault
 from stepwell.model.commit import Outcome, Written
@@ -16,6 +18,7 @@ from stepwell.model.queue_fairness import earlier_rate_ms, free_slots
 from stepwell.model.queue_item import (
     CancelItem,
     ClaimItems,
+    DropItems,
     Enqueue,
     Enqueued,
     Item,
@@ -385,11 +388,15 @@ class QueueWriting:
             item = self.item(item_id)
             if item is not None:
                 self._move(item, recovered(item, self._now_ms))
-        old = self._rows("old_items", self._now_ms, unit.limit)
+        return Written(expired)
+
+    def drop(self, unit: DropItems) -> Outcome:
+        names = (msgspec.json.encode(each).decode() for each in (unit.workspaces, unit.statuses))
+        old = self._rows("old_items", *names, unit.until_ms, unit.limit)
         for (number,) in old:
             self._db.run(SQL["drop_item"], number)
             fault("queue.item_moved")
-        return Written([*expired, len(old)])
+        return Written([len(old)])
 
     def _present(self, query: str, name: str, read: Callable[[Sequence[Any]], T]) -> T | None:
         rows = self._rows(query, name)
@@ -473,6 +480,7 @@ _WRITERS: dict[type, Callable[[QueueWriting, Any], Outcome]] = {
     CancelItem: QueueWriting.cancel,
     Redrive: QueueWriting.redrive,
     RecoverItems: QueueWriting.recover,
+    DropItems: QueueWriting.drop,
     PutTier: QueueWriting.put_tier,
     PutWorkspace: QueueWriting.put_workspace,
     PutQueue: QueueWriting.put_queue,

@@ -181,7 +181,8 @@ INSERT INTO claims (numbers, holder, until_ms, now_ms, turn, workspaces, queues)
 SELECT item_id FROM items WHERE status = 'CLAIMED' AND lease_until_ms <= ?1 ORDER BY lease_until_ms, number LIMIT ?2;
 
 -- name: old_items
--- Ended items that are older than their workspace's tier keeps them; lane by lane, as they are in the index.
+-- Items of workspaces that ended with one of some statuses until a time; lane by lane, as they are in the index.
+-- args: workspaces, statuses, the time, how many
 WITH RECURSIVE lanes (workspace_id, queue) AS (
     SELECT * FROM (SELECT workspace_id, queue FROM items WHERE finished_ms IS NOT NULL ORDER BY workspace_id, queue LIMIT 1)
     UNION ALL
@@ -193,12 +194,11 @@ WITH RECURSIVE lanes (workspace_id, queue) AS (
          ORDER BY workspace_id, queue LIMIT 1))
 )
 SELECT items.number
-FROM lanes JOIN workspaces ON workspaces.workspace_id = lanes.workspace_id
-JOIN tiers ON tiers.name = workspaces.tier AND tiers.retention_seconds IS NOT NULL
-CROSS JOIN items INDEXED BY items_ended
+FROM lanes CROSS JOIN items INDEXED BY items_ended
   ON items.workspace_id = lanes.workspace_id AND items.queue = lanes.queue AND items.finished_ms IS NOT NULL
-     AND items.finished_ms <= ?1 - CAST(round(tiers.retention_seconds * 1000) AS INTEGER)
-LIMIT ?2;
+     AND items.finished_ms <= ?3 AND items.status IN (SELECT value FROM json_each(?2))
+WHERE lanes.workspace_id IN (SELECT value FROM json_each(?1))
+LIMIT ?4;
 
 -- name: put_tier
 INSERT OR REPLACE INTO tiers (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds)

@@ -34,7 +34,7 @@ from stepwell.model.execution_row import refusal_of, unfit
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
 from stepwell.model.queue_item import ItemMark
-from stepwell.model.refusals import id_taken, no_execution, no_revision
+from stepwell.model.refusals import changed_since_decision, id_taken, no_execution, no_revision
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.stores.sqlite.connection import Database, Statements
 from stepwell.stores.sqlite.fast_path import (
@@ -258,9 +258,10 @@ class SqliteTransaction:
         return self.entries.write(resolution)
 
     def delete(self, deletion: Deletion) -> Outcome:
-        rows = self._do.rows("bury_execution", deletion.execution_id, self._do.now_ms)
+        rows = self._do.rows("bury_execution", deletion.execution_id, self._do.now_ms, deletion.head)
         if not rows:
-            return no_execution(deletion.execution_id)
+            is_there = self._head(deletion.execution_id) is not None
+            return (changed_since_decision if is_there else no_execution)(deletion.execution_id)
         self._do.run("delete_commits", rows[0][0], _ALL)
         self._do.run("delete_snapshots", rows[0][0], _ALL)
         self.queue.end_of(deletion.execution_id)

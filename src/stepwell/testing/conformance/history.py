@@ -391,3 +391,15 @@ def test_pages_of_find_show_everything_once_even_of_one_instant(store: Store, qu
     pages = pages_of(find, None, lambda head: (head.created_ms, head.execution_id))
     seen = [head.execution_id for page in pages for head in page]
     assert sorted(seen) == sorted(names)
+
+
+def test_deletion_decided_on_an_earlier_revision_is_refused(store: Store) -> None:
+    """An execution that was retried meanwhile is not deleted."""
+    execution = SampleExecution(store).create()
+    before = execution.head.digest
+    execution.land()
+    refused(write(store, Deletion(execution.id, before)), Conflict)
+    assert execution.head.revision == 1
+    landed(write(store, Deletion(execution.id, execution.head.digest)))
+    assert store.head(execution.id) is None
+    refused(write(store, Deletion(execution.id, before)), NotFound)

@@ -10,7 +10,7 @@ import pytest
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import Conflict, InvalidInput, LeaseLost, NotFound
-from stepwell.model.queue_item import CancelItem, Enqueue, ItemMark, RecoverItems, Redrive, ReturnItem
+from stepwell.model.queue_item import CancelItem, DropItems, Enqueue, ItemMark, Redrive, ReturnItem
 from stepwell.testing.conformance.samples import (
     HOUR,
     SampleExecution,
@@ -19,6 +19,7 @@ from stepwell.testing.conformance.samples import (
     answers,
     claim_items,
     claimed_item,
+    drop_items,
     end,
     give_back,
     ids_of,
@@ -346,30 +347,50 @@ def test_dispatched_item_is_never_recovered(store: Store, clock: FakeClock) -> N
     assert statuses(store) == {"a": "DISPATCHED"}
 
 
-def test_ended_items_stay_as_long_as_their_tier_says(store: Store, clock: FakeClock) -> None:
-    put_workspace(store, "short", retention_seconds=2 * HOUR)
-    put_workspace(store, "ever", retention_seconds=None)
+def test_only_ended_items_of_the_named_workspaces_are_dropped(store: Store, clock: FakeClock) -> None:
     for workspace in ("short", "ever"):
+        put_workspace(store, workspace)
         for fate in ENDS:
             end(store, claimed_item(store, f"{workspace}-{fate}", workspace=workspace), status=fate)
         claimed = claimed_item(store, f"{workspace}-live", workspace=workspace)
         landed(write(store, ItemMark(claimed.item_id, "DISPATCHED", claimed.fence)))
         add(store, new_item(f"{workspace}-waiting", workspace, delay_ms=1_000 * HOUR * 1000))
     clock.advance(HOUR)
-    recover(store)
+    assert drop_items(store, "short", hours=2) == 0
     assert len(statuses(store)) == 10
     clock.advance(1.5 * HOUR)
-    assert recover(store) == []
+    assert drop_items(store, "short", "none", hours=2) == 3
     assert list(statuses(store, "short")) == ["short-live", "short-waiting"]
     assert len(statuses(store, "ever")) == 5
+    assert drop_items(store, "short", "ever", hours=2) == 3
 
 
-def test_recovery_says_how_many_old_items_it_dropped(store: Store, clock: FakeClock) -> None:
+def test_items_are_dropped_by_the_status_they_ended_with(store: Store, clock: FakeClock) -> None:
+    put_workspace(store, "acme")
+    for number, fate in enumerate((*ENDS, *ENDS)):
+        end(store, claimed_item(store, f"{number}-{fate}", workspace="acme"), status=fate)
+    clock.advance(HOUR)
+    assert drop_items(store, "acme", hours=1, statuses=("COMPLETED",), limit=1) == 1
+    assert drop_items(store, "acme", hours=1, statuses=("COMPLETED", "CANCELLED")) == 3
+    assert set(statuses(store).values()) == {"FAILED"}
+    assert len(statuses(store)) == 2
+
+
+def test_item_is_dropped_at_the_very_time_and_not_before(store: Store, clock: FakeClock) -> None:
+    put_workspace(store, "acme")
+    end(store, claimed_item(store, "a", workspace="acme"))
+    finished_ms = stored(store, "a").finished_ms or 0
+    clock.advance(HOUR)
+    assert answers(write(store, DropItems(("acme",), ("COMPLETED",), finished_ms - 1))) == [0]
+    assert answers(write(store, DropItems(("acme",), ("COMPLETED",), finished_ms))) == [1]
+
+
+def test_drop_says_how_many_items_it_dropped(store: Store, clock: FakeClock) -> None:
     """T33: whoever asks for a page knows by it whether there may be another."""
-    put_workspace(store, "short", retention_seconds=HOUR)
+    put_workspace(store, "short")
     for number in range(5):
         end(store, claimed_item(store, f"i{number}", workspace="short"))
     claimed_item(store, "late", workspace="short")
     clock.advance(2 * HOUR)
-    assert [answers(write(store, RecoverItems(2))) for _ in range(4)] == [["late", 2], [2], [1], [0]]
-    assert statuses(store) == {"late": "QUEUED"}
+    assert [drop_items(store, "short", hours=1, limit=2) for _ in range(4)] == [2, 2, 1, 0]
+    assert list(statuses(store)) == ["late"]

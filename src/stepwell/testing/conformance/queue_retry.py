@@ -19,6 +19,7 @@ from stepwell.testing.conformance.samples import (
     claim_items,
     claimed_item,
     content,
+    drop_items,
     ids_of,
     landed,
     new_item,
@@ -134,10 +135,10 @@ def unwritten(store: Store, run: SampleExecution, refusal: Conflict, *words: str
 
 
 def test_execution_whose_item_was_dropped_is_not_reopened(store: Store, clock: FakeClock) -> None:
-    put_workspace(store, "acme", retention_seconds=HOUR)
+    put_workspace(store, "acme")
     run = failed_run(store, workspace="acme")
     clock.advance(2 * HOUR)
-    recover(store)
+    assert drop_items(store, "acme", hours=1) == 1
     assert store.item("a") is None
     unwritten(store, run, refused(write(store, again(run, ops=(put("k"),))), Conflict), "dropped", "enqueue")
 

@@ -28,6 +28,7 @@ from stepwell.model.mutation import Create, Mutation, RecordStep, SetStatus, Set
 from stepwell.model.queue_item import (
     Claimed,
     ClaimItems,
+    DropItems,
     Enqueue,
     Enqueued,
     Item,
@@ -62,6 +63,7 @@ __all__ = [
     "claim_items",
     "claimed_item",
     "content",
+    "drop_items",
     "end",
     "everything",
     "executed",
@@ -95,6 +97,9 @@ Raw = msgspec.Raw
 # Leases and TTLs of this suite last hours and the clock is moved by hours: a store that lives by its server's clock, which goes on
 # while a test runs, gives the same answers as one whose time stands still.
 HOUR = 3_600
+
+ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+"""The statuses of items that have ended."""
 
 SCOPE = Scope.custom("conformance", "acme").path
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -404,8 +409,14 @@ def end(store: Store, *items: Claimed, status: str = "COMPLETED") -> None:
 
 def recover(store: Store, limit: int = 1_000) -> list[str]:
     """The ids of the items that a recovery returned."""
-    *ids, _ = answers(write(store, RecoverItems(limit)))
-    return ids
+    return answers(write(store, RecoverItems(limit)))
+
+
+def drop_items(store: Store, *workspaces: str, hours: float, statuses: tuple[str, ...] = ENDED, limit: int = 1_000) -> int:
+    """Drop items of workspaces that ended so many hours ago; how many there were."""
+    until_ms = store.now_ms() - round(hours * HOUR * 1000)
+    [count] = answers(write(store, DropItems(workspaces, statuses, until_ms, limit)))
+    return count
 
 
 def ids_of(items: list[Claimed] | list[Item]) -> list[str]:

@@ -44,6 +44,7 @@ from stepwell.model.queue_item import (
     ACTIVE,
     CancelItem,
     ClaimItems,
+    DropItems,
     Enqueue,
     Item,
     ItemMark,
@@ -165,7 +166,8 @@ class QueueUnits:
         return Redrive(item_id, self._fresh("again"))
 
     def recover(self) -> Unit:
-        return RecoverItems()
+        names, until_ms = tuple(self.workspaces), self.right.now_ms() - round(RETENTION * 1000)
+        return self.pick(RecoverItems(), DropItems(names, self.pick(("COMPLETED",), ("FAILED", "CANCELLED")), until_ms))
 
     def put(self) -> Unit:
         number = self.pick(0, 1)

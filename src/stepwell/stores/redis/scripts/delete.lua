@@ -2,7 +2,8 @@
 -- If the queue item that started it has not ended, the item is CANCELLED. An item that only names the same id keeps waiting.
 -- KEYS  head, commits, ids, snapshots; store, executions, due, queue
 -- ARGV  1 store's id  2 execution id  3 milliseconds that the clock is ahead  4 TTL in ms or '0'  5 channel for the queue
--- Gives 'ok', 'missing' or 'lost'.
+--       6 digest of the newest receipt, or '' for any
+-- Gives 'ok', 'missing', 'newer' (its newest receipt is another) or 'lost'.
 --@include group_order.lua
 --@include store_id.lua
 --@include time.lua
@@ -14,9 +15,12 @@ local queue = KEYS[8]
 if is_lost(ARGV[1], KEYS[5]) then
   return 'lost'
 end
-local head = redis.call('HMGET', KEYS[1], 'revision', 'created', 'workspace', 'status', 'workflow')
+local head = redis.call('HMGET', KEYS[1], 'revision', 'created', 'workspace', 'status', 'workflow', 'digest')
 if not head[1] then
   return 'missing'
+end
+if ARGV[6] ~= '' and ARGV[6] ~= head[6] then
+  return 'newer'
 end
 
 redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4])

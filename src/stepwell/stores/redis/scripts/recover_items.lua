@@ -1,10 +1,10 @@
 -- recover_items.lua: returns items whose claim has expired, the longest expired first: to wait again, or FAILED if that was their
--- last attempt; and drops ended items that are older than their workspace's tier keeps them. A live claim is never touched.
+-- last attempt. A live claim is never touched.
 -- Where executions have a TTL, the item of an execution that has expired is CANCELLED, so that its slot becomes free.
 -- KEYS  store, queue
--- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 most of each  5 the error of an expired one
+-- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 most  5 the error of an expired one
 --       6 TTL of executions in ms or '0'  7 prefix of every key  8 the error of an item whose execution is gone
--- Gives {'ok', id, ..., how many were dropped} or 'lost'.
+-- Gives {'ok', id, ...} or 'lost'.
 --@include group_order.lua
 --@include store_id.lua
 --@include time.lua
@@ -15,52 +15,12 @@ end
 local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include items.lua
 --@include requeue.lua
---@include tiers.lua
 local function recover(item)
   if item.attempts >= item.most then
     end_item(item, 'FAILED', ARGV[5], now)
   else
     make_wait(item, now, item.attempts, ARGV[5], now)
   end
-end
-
-local function drop(item, workspace)
-  local number = item.number
-  leave(item)
-  redis.call('HDEL', queue .. ':ids', item.id)
-  if item.key then
-    redis.call('HDEL', queue .. ':keys:' .. workspace, item.key)
-  end
-  redis.call('ZREM', queue .. ':all', number)
-  redis.call('ZREM', queue .. ':of:' .. workspace, number)
-  redis.call('UNLINK', queue .. ':item:' .. number)
-end
-
--- A workspace without any item has no queues, either.
-local function forget_queues(workspace)
-  if redis.call('EXISTS', queue .. ':of:' .. workspace) == 0 then
-    for _, name in ipairs(redis.call('SMEMBERS', queue .. ':queues:' .. workspace)) do
-      redis.call('UNLINK', queue .. ':waits:' .. workspace .. '/' .. name)
-    end
-    redis.call('UNLINK', queue .. ':queues:' .. workspace)
-  end
-end
-
-local function drop_old(workspace, keeps, most)
-  local before = now - math.floor(keeps * 1000 + 0.5)
-  local old = redis.call('ZRANGEBYSCORE', queue .. ':ended:' .. workspace, '-inf', before, 'LIMIT', 0, most)
-  for _, number in ipairs(old) do
-    local item = item_at(number)
-    if item then
-      drop(item, workspace)
-    else
-      redis.call('ZREM', queue .. ':ended:' .. workspace, number)
-    end
-  end
-  if #old > 0 then
-    forget_queues(workspace)
-  end
-  return #old
 end
 
 local ids = {'ok'}
@@ -91,13 +51,4 @@ if ARGV[6] ~= '0' then
   end_orphans()
 end
 
-local left = tonumber(ARGV[4])
-local workspaces = redis.call('HGETALL', queue .. ':workspaces')
-for i = 1, #workspaces, 2 do
-  local keeps = limits_of(cmsgpack.unpack(workspaces[i + 1]))[6]
-  if keeps and left > 0 then
-    left = left - drop_old(workspaces[i], keeps, left)
-  end
-end
-ids[#ids + 1] = tonumber(ARGV[4]) - left
 return ids
