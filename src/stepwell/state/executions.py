@@ -276,10 +276,6 @@ class Executions(History):
         """Cache the state of an execution that was just created."""
         self._live.put(live)
 
-    def forget(self, execution_id: str) -> None:
-        """Forget the cached state of an execution that was changed beside it."""
-        self._live.forget(execution_id)
-
     def at_hand(self, execution_id: str) -> CachedExecution | None:
         """Return the cached state of an execution, which may be behind the store. For a writer with a fence."""
         return self._live.get(execution_id)
