@@ -248,7 +248,8 @@ class Ticker:
         spin = (_SPINNER if is_wide else "-\\|/")[self._frame % (len(_SPINNER) if is_wide else 4)]
         part = "" if progress.percent is None else f" {_bar(progress.percent, is_wide)} {progress.percent:.0f} %"
         doing = f", {', '.join(progress.current)}" if progress.current else ""
-        text = f"{progress.status.lower()}, {progress.done} done{doing}, {span_text(monotonic() - self._began)}"
+        done = f"{progress.done}" if progress.total is None else f"{progress.done}/{progress.total}"
+        text = f"{progress.status.lower()}, {done} done{doing}, {span_text(monotonic() - self._began)}"
         line = shortened(f"{spin}{part} {printable(text)}", self._screen.width - 1)
         self._screen.err.write(f"\r\x1b[K{self._screen.paint('cyan', line, self._screen.err)}")
         self._screen.err.flush()

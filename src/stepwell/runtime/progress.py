@@ -20,8 +20,9 @@ from stepwell.flow.definition.outline import Place
 from stepwell.kernel.plan import Plan, key_of
 from stepwell.kernel.token import ROOT, TIMES, UNDO
 from stepwell.model.execution_state import ExecutionState
+from stepwell.model.fan_out import fan_outs
 from stepwell.model.record import LoopContext, StepOutput, Token
-from stepwell.model.status import Status, StepStatus
+from stepwell.model.status import FINAL, Status, StepStatus
 from stepwell.model.value import Value
 from stepwell.runtime.waiting_on import WaitingOn
 
@@ -201,14 +202,15 @@ class Progress(msgspec.Struct, frozen=True):
 
     status: Status
     percent: float | None
-    """The share of the definition that is over, with rounds and instances; None for a function, whose end is not known."""
+    """The share of the definition that is over, with rounds and instances. Of a function, whose end is not known: that of the steps
+    until the end of its open maps; None without one."""
     done: int
     """How many steps and waits are on record, without those that a run failed by."""
     total: int | None
     """The number of steps and waits as far as known now: a loop that has begun counts its rounds, and a branch that was not
-    chosen does not count. None for a function."""
+    chosen does not count. Of a function, as far as its open maps say; None without one."""
     current: tuple[str, ...]
-    """The steps that run now."""
+    """The steps that run now; of a function, the items of its open maps, by their labels if they have any."""
     waiting: tuple[Waiting, ...]
     offers: tuple[Offer, ...]
     waiting_on: WaitingOn | None = None
@@ -325,5 +327,14 @@ def _of_function(state: ExecutionState, tokens: dict[str, Token]) -> Progress:
                 waiting.append(Waiting(key, "retry", key, until, error.get("message")))
             case _:
                 pass
-    percent = 100.0 if state.status is Status.COMPLETED else None
-    return Progress(state.status, percent, len(state.steps), None, (), tuple(waiting), tuple(offers))
+    positions = [each.node_id for each in state.steps.values()]
+    left, current = 0, list[str]()
+    for each in [] if state.status in FINAL else fan_outs(tokens.values()):
+        items = each.open_items(positions)
+        left += len(items)
+        # Items begin in order, so the first open ones are those under way.
+        current += [each.item_name(index) for index in items[: each.concurrency]]
+    done, percent = len(state.steps), 100.0 if state.status is Status.COMPLETED else None
+    if left:
+        percent = min(round(100 * done / (done + left), 1), _MOST_BEFORE_THE_END)
+    return Progress(state.status, percent, done, done + left if left else None, tuple(current), tuple(waiting), tuple(offers))

@@ -2,7 +2,7 @@
 
 A function's structure is unknown until it runs. A call's key begins with its task (``2/resize``: in the second task that the
 function started). Tasks become parallel branches, placed between the calls of the task that started them, in whatever order they
-happened to run. Each call gets a mark: done, running, waiting, failed or skipped.
+happened to run. The calls of a ``map`` are one node. Each node gets a mark: done, running, waiting, failed or skipped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 
+import msgspec
+
 from stepwell.flow.definition.node import Definition, Node, Parallel, Sequence, Signal, StepNode, Subworkflow, Wait
+from stepwell.model.fan_out import FAN_OUT, FanOut
 from stepwell.model.trace import Trace, TraceEvent
 
 __all__ = ["Mark", "figure_of"]
@@ -68,30 +71,74 @@ class _Call:
         return f"{self.mark}{tries}{child}"
 
 
+class _Group:
+    """The calls of a ``map``, as one node."""
+
+    def __init__(self, event: TraceEvent, turn: int) -> None:
+        self.key, self.fan_out, self.turn = event.name, msgspec.convert(event.value, FanOut), turn
+        self.task = cast("re.Match[str]", _TASK.match(self.key))[0]
+        self.calls: list[_Call] = []
+
+    def takes(self, call: _Call) -> bool:
+        """Return whether a call is one of an item."""
+        if self.fan_out.first.endswith("/"):
+            return self.fan_out.item_of(call.task) is not None
+        is_next = (call.task, call.name) == (self.task, self.fan_out.name) and call.turn >= self.turn
+        return is_next and len(self.calls) < self.fan_out.size
+
+    @property
+    def mark(self) -> Mark:
+        """The mark of the whole."""
+        marks = {call.mark for call in self.calls}
+        if "failed" in marks:
+            return "failed"
+        is_over = len(self.calls) >= self.fan_out.size
+        return "done" if is_over and marks <= {"done"} else "skipped" if is_over and "skipped" in marks else "running"
+
+    def node(self) -> Node:
+        ended = sum(call.mark == "done" for call in self.calls)
+        size, name = self.fan_out.size, self.fan_out.name
+        done = "" if ended == size else f", {ended} done"
+        return StepNode(name=self.key, uses=f"{name}: {size} items{done}", description=self.mark)
+
+
 def figure_of(name: str, trace: Trace, *, is_drawn: bool = True) -> tuple[Definition, dict[str, Mark]]:
     """Return the calls of a run as a definition, and the mark of each.
 
     - ``trace``: a full trace.
     - ``is_drawn``: whether labels are for a picture and show attempts; without it the definition can be checked.
     """
-    calls = _calls(trace.events)
+    calls, groups = _calls(trace.events)
     for call in calls.values():
         call.is_drawn = is_drawn
     undone = [call for call in calls.values() if call.name.startswith(_UNDO)]
-    made = [call for call in calls.values() if not call.name.startswith(_UNDO)]
+    made: list[_Call | _Group] = []
+    for call in calls.values():
+        group = next((each for each in groups if each.takes(call)), None) if is_drawn else None
+        if call.name.startswith(_UNDO):
+            continue
+        if group is None:
+            made.append(call)
+        else:
+            group.calls.append(call)
+    made += [group for group in groups if group.calls]
+    made.sort(key=lambda each: each.turn)
     nodes = [*_branch("", made), *(call.node() for call in undone)]
     definition = Definition(name=name, root=Sequence(name=f"({name})", nodes=tuple(nodes)))
-    return definition, {key: call.mark for key, call in calls.items()}
+    return definition, {each.key: each.mark for each in (*made, *undone)}
 
 
-def _calls(events: Iterable[TraceEvent]) -> dict[str, _Call]:
-    """Return the calls by key in the order in which they ended, waiting calls last."""
+def _calls(events: Iterable[TraceEvent]) -> tuple[dict[str, _Call], list[_Group]]:
+    """Return the calls by key in the order in which they ended, waiting calls last; and the maps."""
+    groups: dict[str, _Group] = {}
     ended: dict[str, _Call] = {}
     waiting: dict[str, _Call] = {}
     for event in events:
         if event.kind == "wait" and event.status in (*_WAITS, "retry"):
             call = waiting.setdefault(event.name, _Call(event.name))
             _note_wait(call, event)
+        elif event.kind == "wait" and event.status == FAN_OUT:
+            groups.setdefault(event.name, _Group(event, len(ended)))
         elif event.kind == "step":
             call = waiting.pop(event.name, None) or _Call(event.name)
             _note_end(call, event)
@@ -99,7 +146,7 @@ def _calls(events: Iterable[TraceEvent]) -> dict[str, _Call]:
             ended[event.name] = call
     for call in waiting.values():
         call.turn = len(ended)
-    return ended | waiting
+    return ended | waiting, list(groups.values())
 
 
 def _note_wait(call: _Call, event: TraceEvent) -> None:
@@ -122,10 +169,10 @@ def _note_end(call: _Call, event: TraceEvent) -> None:
         call.attempts = int(cast("dict[str, Any]", event.value).get("attempts") or call.attempts)
 
 
-def _branch(task: str, calls: list[_Call]) -> Iterator[Node]:
+def _branch(task: str, calls: list[_Call | _Group]) -> Iterator[Node]:
     """Iterate over the nodes of a task: its own calls in order, and between them the tasks that it started."""
     own = [call for call in calls if call.task == task]
-    inner: dict[str, list[_Call]] = {}
+    inner: dict[str, list[_Call | _Group]] = {}
     for call in calls:
         if call.task != task:
             number = call.task[len(task) :].partition("/")[0]
@@ -139,7 +186,7 @@ def _branch(task: str, calls: list[_Call]) -> Iterator[Node]:
     yield from _side_by_side(pending)
 
 
-def _side_by_side(tasks: list[tuple[str, list[_Call]]]) -> Iterator[Node]:
+def _side_by_side(tasks: list[tuple[str, list[_Call | _Group]]]) -> Iterator[Node]:
     branches: dict[str, Node] = {}
     for task, calls in tasks:
         nodes = [*_branch(task, calls)]

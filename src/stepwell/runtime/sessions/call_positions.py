@@ -43,11 +43,11 @@ def _is_unwound(error: BaseException | None) -> bool:
 class CallSequence:
     """The calls of one branch, numbered one by one."""
 
-    __slots__ = ("_calls", "_children", "_family", "_names", "_undos", "path")
+    __slots__ = ("_calls", "_children", "_family", "_maps", "_names", "_undos", "path")
 
     def __init__(self, family: CallTree, path: str = "") -> None:
         self._family, self.path = family, path
-        self._calls = self._children = self._undos = 0
+        self._calls = self._children = self._maps = self._undos = 0
         self._names: dict[str, int] = {}
 
     def child(self) -> CallSequence:
@@ -71,6 +71,11 @@ class CallSequence:
         """Return the same for a compensation. It has numbers of its own: it becomes a call only at the end, if at all."""
         self._undos += 1
         return f"{self.path}u{self._undos}", self._key(f"undo:{name}")
+
+    def next_map(self, name: str) -> str:
+        """Return the key of the next ``map``, which has numbers of its own: the calls are those of its items."""
+        self._maps += 1
+        return f"{self.path}map:{name}" + ("" if self._maps == 1 else f"#{self._maps}")
 
     def _key(self, name: str) -> str:
         count = self._names[name] = self._names.get(name, 0) + 1

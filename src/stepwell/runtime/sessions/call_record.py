@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, cast
 
@@ -53,6 +53,10 @@ class CallRecord:
     def was_reached(self, position: str, branch: str) -> bool:
         """Return whether an earlier session reached the call at a position or a branch: its outcome is recorded, or it waits."""
         return position in self._recorded or position in self._waiting or branch in self._branches
+
+    def positions(self) -> Iterable[str]:
+        """Return the positions of all recorded calls."""
+        return self._recorded
 
     def outcome(self, key: str) -> StepOutput | None:
         """Return the outcome that is recorded under a key, if any."""

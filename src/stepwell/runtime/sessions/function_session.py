@@ -8,9 +8,9 @@ compensation has begun; from then on the code runs only to the end of its record
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import Context, Token, copy_context
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar, cast
@@ -30,10 +30,11 @@ from stepwell.flow.function import Step, Workflow, caller
 from stepwell.model.commit import Lease
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY
+from stepwell.model.fan_out import FAN_OUT, FanOut
 from stepwell.model.mutation import RemoveToken, SetResult, SetStatus
 from stepwell.model.record import overran, trigger_input
 from stepwell.model.status import Status, StepStatus
-from stepwell.model.value import Value, canonical, decode, from_value, recode
+from stepwell.model.value import Value, canonical, decode, from_value, recode, to_value
 from stepwell.runtime.crash_suspicion import cleared_marks
 from stepwell.runtime.inbox import Message
 from stepwell.runtime.services import Services
@@ -188,6 +189,8 @@ class FunctionSession(Session):
         self._loop = asyncio.get_running_loop()
         self._deadline: asyncio.TimerHandle | None = None
         self._patches: dict[str, str] = {}
+        self._ended_maps: dict[str, Planned] = {}
+        """The mutations that remove the tokens of maps that have ended, by the tokens' ids."""
         self._task: asyncio.Task[Any] | None = None
         self._is_over = False
         self._family = CallTree(self._waits.branch_began)
@@ -282,11 +285,16 @@ class FunctionSession(Session):
         messages: dict[str, Planned] = {}
         if tokens := self._writer.state.sections["tokens"]:
             messages = {child_id: message for child_id, (message, _) in self._cancelled_children().items()}
-            batch += [RemoveToken(token_id) for token_id in tokens]
+            batch += [RemoveToken(token_id) for token_id in tokens if not self._is_removed(token_id)]
         messages |= self._message_to_parent(lambda: {"status": str(status), "result": decode(result)})
         batch += cleared_marks(self._writer.state)
         batch += [*messages.values(), *self._inbox.taking(self._waits.cancel), SetResult(msgspec.Raw(result)), SetStatus(status)]
         await self._writer.commit(batch, rest=FINAL_REST, nudges=tuple(messages))
+
+    def _is_removed(self, token_id: str) -> bool:
+        """Return whether a buffered mutation removes a token already."""
+        removal = self._ended_maps.get(token_id)
+        return removal is not None and self._writer.has_ahead(removal)
 
     def _cancelled_children(self, *, is_end: bool = True) -> dict[str, tuple[Planned, Planned]]:
         """Return for each child that still runs the cancel request, and the mark on its token that the request was sent."""
@@ -435,18 +443,34 @@ class FunctionSession(Session):
         wait = partial(self._calls.approval, asked, position, key)
         return self._coloured(wait, position, f"wait_approval({asked.title!r})")
 
-    def map(self, function: Callable[[Any], Any], items: list[Any], concurrency: int, *, is_total: bool = False) -> Any:
+    def map(
+        self,
+        function: Callable[[Any], Any],
+        items: list[Any],
+        concurrency: int,
+        *,
+        is_total: bool = False,
+        label: Callable[[Any], str] | None = None,
+    ) -> Any:
         """Call a function for each item, concurrently up to a limit; return the outputs in order of the items.
 
         - ``is_total``: return the errors of failed calls in their places.
+        - ``label``: returns the name of an item for people.
         """
+        fan_out = FanOut(str(getattr(function, "name", None) or getattr(function, "__name__", "function")), len(items), concurrency)
+        if label is not None:
+            fan_out.labels = [str(label(item)) for item in items]
         if self._workflow.is_async:
             position = f"map {id(items)}"  # it is no call itself; the list lives as long as this one
-            return self._unawaited.add(position, "stepwell.map()", self._map(function, items, concurrency, position, is_total))
+            made = self._map(function, items, concurrency, position, is_total, fan_out)
+            return self._unawaited.add(position, "stepwell.map()", made)
         if not items:
             return []
+        is_call = isinstance(function, Step | Workflow)
+        first = self._branch().upcoming() if is_call else self._branch().upcoming_branch()
         # A pool of its own, since the threads of workflow code may all be taken by workflows that wait for such calls.
-        with ThreadPoolExecutor(min(concurrency, len(items)), thread_name_prefix="stepwell-map") as threads:
+        threads = ThreadPoolExecutor(min(concurrency, len(items)), thread_name_prefix="stepwell-map")
+        with threads, self._fan_out(fan_out, first):
             calls = [self._planned(function, item, threads) for item in items]
             if is_total:
                 calls = [partial(_settled, call) for call in calls]
@@ -466,8 +490,35 @@ class FunctionSession(Session):
         context.run(branch.set, self._branch().child())
         return lambda: in_thread(threads, context, lambda: function(item))
 
+    @contextmanager
+    def _fan_out(self, fan_out: FanOut, first: str) -> Generator[None]:
+        """Keep a token with the size of a ``map``, from its first commit to its end, so that its progress can be told."""
+        key, fan_out.first = self._branch().next_map(fan_out.name), first
+        is_over = self._waits.is_undoing or self._waits.is_suspended
+        # If all items are recorded, no commit follows that the token would come with, and none would take it away.
+        if not is_over and not self._record.token(key) and fan_out.open_items(self._record.positions()):
+            self._writer.buffer(self._record.token_put(key, FAN_OUT, cast("dict[str, Value]", to_value(fan_out))))
+        try:
+            yield
+        except Exception:
+            self._end_fan_out(key)
+            raise
+        else:
+            self._end_fan_out(key)
+
+    def _end_fan_out(self, key: str) -> None:
+        for removal in self._record.token_drop(key):
+            self._ended_maps[key] = removal
+            self._writer.buffer(removal)
+
     async def _map(
-        self, function: Callable[[Any], Any], items: list[Any], concurrency: int, position: str, is_total: bool
+        self,
+        function: Callable[[Any], Any],
+        items: list[Any],
+        concurrency: int,
+        position: str,
+        is_total: bool,
+        fan_out: FanOut,
     ) -> list[Any]:
         self._unawaited.begun(position)
         gate = asyncio.Semaphore(concurrency)
@@ -476,12 +527,13 @@ class FunctionSession(Session):
             async with gate:
                 return await (_settled(partial(function, item)) if is_total else function(item))
 
-        tasks = [self._loop.create_task(one(item)) for item in items]
-        try:
-            return list(await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:
-                task.cancel()
+        with self._fan_out(fan_out, self._branch().upcoming_branch()):
+            tasks = [self._loop.create_task(one(item)) for item in items]
+            try:
+                return list(await asyncio.gather(*tasks))
+            finally:
+                for task in tasks:
+                    task.cancel()
 
     def compensate(self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Register a step to run if the execution fails or is cancelled later."""

@@ -121,20 +121,43 @@ def map(
     *,
     concurrency: int = 10,
     return_exceptions: Literal[False] = False,
+    label: Callable[[A], str] | None = None,
 ) -> Coroutine[Any, Any, list[T]]: ...
 @overload
 def map(
-    step: Callable[[A], Coroutine[Any, Any, T]], items: Iterable[A], *, concurrency: int = 10, return_exceptions: Literal[True]
+    step: Callable[[A], Coroutine[Any, Any, T]],
+    items: Iterable[A],
+    *,
+    concurrency: int = 10,
+    return_exceptions: Literal[True],
+    label: Callable[[A], str] | None = None,
 ) -> Coroutine[Any, Any, list[T | Exception]]: ...
 @overload
 def map(
-    step: Callable[[A], T], items: Iterable[A], *, concurrency: int = 10, return_exceptions: Literal[False] = False
+    step: Callable[[A], T],
+    items: Iterable[A],
+    *,
+    concurrency: int = 10,
+    return_exceptions: Literal[False] = False,
+    label: Callable[[A], str] | None = None,
 ) -> Outputs[T]: ...
 @overload
 def map(
-    step: Callable[[A], T], items: Iterable[A], *, concurrency: int = 10, return_exceptions: Literal[True]
+    step: Callable[[A], T],
+    items: Iterable[A],
+    *,
+    concurrency: int = 10,
+    return_exceptions: Literal[True],
+    label: Callable[[A], str] | None = None,
 ) -> Outputs[T | Exception]: ...
-def map(step: Callable[[Any], Any], items: Iterable[Any], *, concurrency: int = 10, return_exceptions: bool = False) -> Any:
+def map(
+    step: Callable[[Any], Any],
+    items: Iterable[Any],
+    *,
+    concurrency: int = 10,
+    return_exceptions: bool = False,
+    label: Callable[[Any], str] | None = None,
+) -> Any:
     """Call a step, workflow or function once for each item, and return the outputs in the order of the items.
 
     In an ``async def`` workflow it is awaited. A function may itself call steps; those of different items run side by side. After
@@ -144,6 +167,7 @@ def map(step: Callable[[Any], Any], items: Iterable[Any], *, concurrency: int = 
     - ``items``: the items.
     - ``concurrency``: how many calls run at once.
     - ``return_exceptions``: return the error of a failed call in its place, instead of raising the first one.
+    - ``label``: returns the name of an item for people, which ``run.progress()`` shows while the item is under way.
 
     Raise the error of a failed call, and ``InvalidInput`` outside workflow code.
 
@@ -156,7 +180,7 @@ def map(step: Callable[[Any], Any], items: Iterable[Any], *, concurrency: int = 
     owner: Any = getattr(step, "__self__", None)  # of resize.aio and charge.sync
     if isinstance(owner, Step):
         step = cast("Step[..., Any]", owner)
-    return _session("map").map(step, list(items), concurrency, is_total=return_exceptions)
+    return _session("map").map(step, list(items), concurrency, is_total=return_exceptions, label=label)
 
 
 def compensate(step: Step[P, Any], *arguments: P.args, **keywords: P.kwargs) -> None:
