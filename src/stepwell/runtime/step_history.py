@@ -87,6 +87,8 @@ class StepRecord(msgspec.Struct, frozen=True):
     ended_at: datetime | None = None
     duration_ms: int | None = None
     """How long the last attempt took."""
+    revision: int | None = None
+    """The commit that recorded its end; None if it has not ended, or if the receipt is not here (of a fork, or archived)."""
 
     def to_dict(self) -> dict[str, Value]:
         """Return the record as plain data."""
@@ -98,7 +100,7 @@ def steps_of(state: ExecutionState, receipts: Sequence[Receipt], plan: Plan | No
     history = _History(plan)
     for receipt in receipts:
         for mutation in receipt.mutations:
-            history.add(mutation, receipt.committed_at)
+            history.add(mutation, receipt.committed_at, receipt.revision)
     records = state.steps
     for name, record in records.items():
         history.add_record(name, record, is_in_receipts=False)
@@ -125,6 +127,8 @@ class _Step:
         self.wait = ""
         """``signal``, ``sleep`` or ``child`` for a call of a function that is no step."""
         self.is_recorded = False
+        self.revision: int | None = None
+        """The commit of its record."""
 
 
 class _History:
@@ -134,13 +138,14 @@ class _History:
         self._began: dict[str, datetime] = {}
         """When the token of each call or node was first written: the begin of what has no attempts, such as a wait."""
 
-    def add(self, mutation: Mapping[str, Any], at: datetime) -> None:
-        """Note one change."""
+    def add(self, mutation: Mapping[str, Any], at: datetime, revision: int) -> None:
+        """Note one change of a commit."""
         match mutation:
             case {"type": "add_token" | "update_token", "token_id": token_id, "token": {"node": node, "value": value}}:
                 self._add_token(token_id, node, cast("dict[str, Any]", value if isinstance(value, dict) else {}), at)
             case {"type": "record_step", "name": name, "step": step}:
                 self.add_record(name, msgspec.convert(step, StepOutput), is_in_receipts=True)
+                self.steps[name].revision = revision
             case {"type": "reopen_step", "name": name} if name in self.steps:
                 self.steps[name].last, self.steps[name].is_recorded = 0, False
             case {"type": "restore"}:
@@ -199,7 +204,9 @@ class _History:
             return StepRecord(name, step.node, live, attempts=attempts, started_at=started_at)
         output, error = _READERS.get(step.wait, _read)(record)
         first = started_at or record.executed_at - timedelta(milliseconds=record.duration_ms)
-        return StepRecord(name, step.node, record.status, output, error, attempts, first, record.executed_at, record.duration_ms)
+        return StepRecord(
+            name, step.node, record.status, output, error, attempts, first, record.executed_at, record.duration_ms, step.revision
+        )
 
 
 def _failure(record: StepOutput) -> dict[str, Any] | None:

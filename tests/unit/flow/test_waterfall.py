@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.flow.drawing.waterfall import Bar, WaterfallRow, axis_of, draw_waterfall, grouped
+from stepwell.flow.drawing.waterfall import OVERVIEW_PARTS, Bar, WaterfallRow, axis_of, draw_overview, draw_waterfall, grouped
 
 MINUTE = 60_000.0
 
@@ -65,3 +65,26 @@ def test_what_is_open_ends_now():
     axis = axis_of([running], 100)
     assert axis.place(100) == 100
     assert 'class="edge" x1="100.0%"' in draw_waterfall([running], axis, 100, title="t")
+
+
+def test_a_part_of_the_time_has_the_whole_width_and_counts_from_the_beginning():
+    rows = [row("a", 0, 1_000), row("b", 4_000, 5_000)]
+    axis = axis_of(rows[1:], 5_000, whole=axis_of(rows, 5_000), part=(4_000, 5_000))
+    assert (axis.place(4_000), axis.place(4_500), axis.place(0)) == (0, 50, 0)
+    assert "4 s" in [words for _, words in axis.ticks()]
+
+
+def test_the_overview_leads_to_each_part_and_says_what_ran_in_it():
+    rows = [row("a", 0, 500), row("b", 0, 12_000)]
+    axis = axis_of(rows, 12_000)
+    links = [f"/r?from={number}&to=2" for number in range(OVERVIEW_PARTS)]
+    drawn = draw_overview(rows, axis, 12_000, links, axis.begin, axis.end)
+    assert len(ET.fromstring(drawn).findall("a")) == OVERVIEW_PARTS
+    assert "0 ms to 500 ms: 2 steps" in drawn
+    assert "11.5 s to 12 s: 1 steps" in drawn
+
+
+@given(st.floats(0, 100))
+def test_a_place_leads_back_to_its_moment(place: float):
+    axis = axis_of([row("a", 0, MINUTE), row("b", 60 * MINUTE, 61 * MINUTE)], 61 * MINUTE)
+    assert abs(axis.place(axis.moment(place)) - place) < 0.01

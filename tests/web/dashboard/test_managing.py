@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from html import unescape
 
 import pytest
 from tests.web.dashboard.browsing import Person, browsing, text_of
@@ -326,8 +325,8 @@ async def test_an_approval_is_answered_on_the_page_of_its_run():
         await person.well.start(only, workspace="acme", execution_id="o")
         await waiting(person, "o")
         page = await person.open("/runs/o")
-        [value] = [each for each in re.findall(r'name="value" value="([^"]+)"', page.text) if "false" in each]
-        await person.send("/runs/o/signal", name="go", value=unescape(value))
+        assert 'name="decision" value="reject"' in page.text
+        await person.send("/runs/o/signal", name="go", decision="reject", comment="not now")
         assert (await person.well.run("o").result(timeout=20))["decisions"][0]["by"] == "operator"
 
 

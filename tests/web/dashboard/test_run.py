@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tests.web.dashboard.browsing import Person, browsing, text_of
 from tests.web.servers import approve, async_test, greet
 
-from stepwell import StepwellError, step, workflow
+from stepwell import StepwellError, current, sleep, step, workflow
 from stepwell.web.dashboard.live import changes
 from stepwell.web.events import Event
 
@@ -184,3 +185,51 @@ async def test_what_happens_at_once_is_one_change_and_an_error_ends_the_stream()
 
     with pytest.raises(StepwellError):
         _ = [each async for each in changes(broken())]
+
+
+@step
+async def count(number: int) -> int:
+    """Return a number."""
+    return number
+
+
+@workflow
+async def counts() -> int:
+    """Count twice, and note the number before, which lands with the step."""
+    current().variables["counted"] = 1
+    await count(1)
+    current().variables["counted"] = 2
+    return await count(2)
+
+
+@workflow
+async def rests() -> None:
+    """Count, rest and count: as long as an overview needs."""
+    await count(1)
+    await sleep(0.05)
+    await count(2)
+
+
+@async_test
+async def test_the_inspector_shows_the_receipt_of_a_step_and_what_it_wrote():
+    async with browsing() as person:
+        await ended(person, await person.well.start(counts, workspace="acme", execution_id="c"))
+        first, second = await person.well.run("c").steps()
+        words = text_of(await person.open("/runs/c?step=count%232"))
+        assert f"Receipt {second.revision}" in words
+        assert "State written counted 1 2" in words
+        assert first.revision is not None
+        assert "State written counted 1" in text_of(await person.open("/runs/c?step=count"))
+
+
+@async_test
+async def test_a_part_of_the_time_is_shown_alone():
+    async with browsing() as person:
+        await ended(person, await person.well.start(rests, workspace="acme", execution_id="m"))
+        page = await person.open("/runs/m")
+        parts = re.findall(r'<a href="(/runs/m\?from=\d+&amp;to=\d+)"', page.text)
+        assert len(parts) == 24
+        part = await person.open(parts[-1].replace("&amp;", "&"))
+        assert "All of the time" in text_of(part)
+        assert "All of the time" not in text_of(await person.open("/runs/m?from=9&to=3"))
+        assert (await person.open("/runs/m?from=x&to=y")).status_code == 200

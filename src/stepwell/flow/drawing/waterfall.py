@@ -15,16 +15,15 @@ from typing import Literal, NamedTuple
 
 __all__ = [
     "MOST_ROWS",
+    "OVERVIEW_PARTS",
     "Axis",
     "Bar",
-    "BarKind",
-    "Fold",
     "WaterfallRow",
     "axis_of",
+    "draw_overview",
     "draw_waterfall",
     "grouped",
     "moment",
-    "span_text",
 ]
 
 MOST_ROWS = 200
@@ -32,6 +31,8 @@ MOST_ROWS = 200
 ROW_HEIGHT = 24
 _FOLD_SHARE, _FOLD_MS, _FOLD_PERCENT = 0.1, 60_000.0, 3.0
 """An idle time is folded if it is longer than this share of all and this long; then it gets so much of the width."""
+OVERVIEW_PARTS = 24
+"""The parts of the overview, each of which leads to its part of the time."""
 _LABEL, _WIDTH, _HEADER = 240, 720, 24
 
 BarKind = Literal["queued", "work", "failed", "wait"]
@@ -87,9 +88,13 @@ class Fold(NamedTuple):
 
 
 class Axis:
-    """The axis of time: a moment as per cent of the width."""
+    """The axis of time: a moment as per cent of the width.
 
-    def __init__(self, begin: float, end: float, folds: Sequence[Fold]) -> None:
+    - ``origin``: the moment that is called 0; the begin by default.
+    """
+
+    def __init__(self, begin: float, end: float, folds: Sequence[Fold], origin: float | None = None) -> None:
+        self.origin = begin if origin is None else origin
         self.begin, self.end, self.folds = begin, max(end, begin + 1), tuple(folds)
         left = 100.0 - _FOLD_PERCENT * len(self.folds)
         busy = self.end - self.begin - sum(fold.end - fold.begin for fold in self.folds)
@@ -112,25 +117,32 @@ class Axis:
         share = (moment - before) / (after - before) if after > before else 0.0
         return round(self._places[at - 1] + share * (self._places[at] - self._places[at - 1]), 3)
 
+    def moment(self, place: float) -> float:
+        """Return the moment at a place from 0 to 100."""
+        at = min(max(bisect_right(self._places, place), 1), len(self._places) - 1)
+        before, after = self._places[at - 1], self._places[at]
+        share = (place - before) / (after - before) if after > before else 0.0
+        return self._moments[at - 1] + share * (self._moments[at] - self._moments[at - 1])
+
     def ticks(self, most: int = 6) -> Iterator[tuple[float, str]]:
         """Yield round moments with their places, as time since the beginning; none inside of a fold."""
         total = self.end - self.begin - sum(fold.end - fold.begin for fold in self.folds)
         step = next((each for each in _STEPS if total / each <= most), _STEPS[-1] * ceil(total / _STEPS[-1] / most))
         last = -100.0
-        number = 0
-        moment = self.begin
+        number = ceil((self.begin - self.origin) / step)
+        moment = self.origin + number * step
         while moment <= self.end:
             inside = next((fold for fold in self.folds if fold.begin <= moment < fold.end), None)
             if inside is not None:
-                number = ceil((inside.end - self.begin) / step)
-                moment = self.begin + number * step
+                number = ceil((inside.end - self.origin) / step)
+                moment = self.origin + number * step
                 continue
             place = self.place(moment)
             if place - last >= 100 / (most + 4) and place <= 95:
-                yield place, span_text(moment - self.begin)
+                yield place, span_text(moment - self.origin)
                 last = place
             number += 1
-            moment = self.begin + number * step
+            moment = self.origin + number * step
 
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
@@ -162,10 +174,18 @@ def moment(at: datetime) -> float:
     return at.timestamp() * 1000
 
 
-def axis_of(rows: Iterable[WaterfallRow], now: float, *, has_folds: bool = True) -> Axis:
+def axis_of(
+    rows: Iterable[WaterfallRow],
+    now: float,
+    *,
+    whole: Axis | None = None,
+    part: tuple[float, float] | None = None,
+    has_folds: bool = True,
+) -> Axis:
     """Return the axis for rows.
 
     - ``now``: the end of what is still open.
+    - ``whole``, ``part``: the axis of the whole time, and the part of it to show; all of the time by default.
     - ``has_folds``: False to draw idle times as long as they were.
     """
     drawn = list(rows)
@@ -173,12 +193,14 @@ def axis_of(rows: Iterable[WaterfallRow], now: float, *, has_folds: bool = True)
     ends = [now if row.is_open and bar is row.bars[-1] else bar.end for row in drawn for bar in row.bars]
     if not begins:
         return Axis(now - 1, now, ())
-    begin, end = min(begins), max(ends)
+    begin, end = part or (min(begins), max(ends))
+    origin = None if whole is None else whole.begin
     if not has_folds:
-        return Axis(begin, end, ())
+        return Axis(begin, end, (), origin)
     busy = sorted((bar.begin, bar.end) for row in drawn for bar in row.bars if bar.kind in ("work", "failed"))
     # The begin and end of a wait are worth seeing as well; only the time between them is idle.
-    busy += [(at, at) for row in drawn for bar in row.bars for at in (bar.begin, min(bar.end, end))]
+    busy += [(at, at) for row in drawn for bar in row.bars for at in (bar.begin, bar.end)]
+    busy = [(max(start, begin), min(stop, end)) for start, stop in busy if stop >= begin and start <= end]
     longest = max((end - begin) * _FOLD_SHARE, _FOLD_MS)
     folds: list[Fold] = []
     reached = begin
@@ -189,7 +211,7 @@ def axis_of(rows: Iterable[WaterfallRow], now: float, *, has_folds: bool = True)
         reached = max(reached, stop)
     if end - reached > longest:
         folds.append(Fold(reached + (end - reached) * 0.02, end - (end - reached) * 0.02))
-    return Axis(begin, end, folds)
+    return Axis(begin, end, folds, origin)
 
 
 def grouped(rows: Sequence[WaterfallRow], names: Sequence[str], most: int = MOST_ROWS) -> list[WaterfallRow]:
@@ -272,6 +294,40 @@ def draw_waterfall(
         f'viewBox="0 0 {width} {height}" font-family="system-ui, sans-serif">{described}<style>{_STYLE}</style>{_PATTERNS}'
         f'{"".join(names)}<svg x="{_LABEL}" width="{_WIDTH - 16}" height="{height}" overflow="visible">'
         f"{''.join(lines)}</svg></svg>\n"
+    )
+
+
+def draw_overview(rows: Sequence[WaterfallRow], axis: Axis, now: float, links: Sequence[str], begin: float, end: float) -> str:
+    """Return a strip of the whole time as SVG, with how much ran in each part of it; a part leads to its address.
+
+    - ``links``: `OVERVIEW_PARTS` addresses.
+    - ``begin``, ``end``: what is shown now, which is marked.
+    """
+    width = 100 / OVERVIEW_PARTS
+    weights = [0] * OVERVIEW_PARTS
+    for row in rows:
+        for bar in row.bars:
+            if bar.kind in ("work", "failed"):
+                first, last = axis.place(bar.begin), axis.place(now if row.is_open else bar.end)
+                for part in range(min(int(first // width), OVERVIEW_PARTS - 1), min(int(last // width), OVERVIEW_PARTS - 1) + 1):
+                    weights[part] += 1
+    most = max(*weights, 1)
+    left, right = axis.place(begin), axis.place(end)
+    parts: list[str] = []
+    for part, link in enumerate(links):
+        height = round(1 + 21 * weights[part] / most, 1)
+        x = round(part * width, 3)
+        what = (
+            f"{span_text(axis.moment(x) - axis.begin)} to {span_text(axis.moment(x + width) - axis.begin)}: {weights[part]} steps"
+        )
+        parts.append(
+            f'<a href="{_text(link)}" aria-label="{what}"><title>{what}</title>'
+            f'<rect class="part" x="{x}%" width="{round(width, 3)}%" y="0" height="24"/>'
+            f'<rect class="density" x="{x}%" width="{round(width - 0.4, 3)}%" y="{round(23 - height, 1)}" height="{height}"/></a>'
+        )
+    shown = f'<rect class="shown" x="{left}%" width="{round(right - left, 3)}%" y="0" height="24"/>'
+    return (
+        f'<svg class="overview" role="group" aria-label="Parts of the time" width="100%" height="24">{shown}{"".join(parts)}</svg>'
     )
 
 

@@ -20,7 +20,9 @@
   };
   times();
   setInterval(times, 10000);
-  doc.addEventListener("htmx:after:swap", () => { times(); mark(); });
+  doc.addEventListener("htmx:after:swap", () => { times(); mark(); if (chip?.dataset.state === "off") say("live", "Live"); });
+  // A part that cannot be fetched keeps what it shows; the chip says since when.
+  for (const what of ["htmx:response:error", "htmx:error"]) doc.addEventListener(what, e => { if (e.target !== live) say("off", `Stale: showing ${clock()}`); });
 
   // The chip that says whether what is shown is live.
   const chip = $("#live-chip"), live = $("#live");

@@ -5,25 +5,36 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec import UNSET
 from starlette.responses import RedirectResponse
 
-from stepwell.flow.drawing.waterfall import MOST_ROWS, WaterfallRow, axis_of, draw_waterfall, grouped, moment
+from stepwell.errors import NotFound
+from stepwell.flow.drawing.waterfall import (
+    MOST_ROWS,
+    OVERVIEW_PARTS,
+    Axis,
+    WaterfallRow,
+    axis_of,
+    draw_overview,
+    draw_waterfall,
+    grouped,
+    moment,
+)
 from stepwell.model.access import Role
+from stepwell.model.execution_state import Change
 from stepwell.model.status import FINAL, Status
-from stepwell.model.value import parse
 from stepwell.runtime.step_history import StepRecord
 from stepwell.runtime.timeline import timeline_of
 from stepwell.web.api.runs import RunView
+from stepwell.web.dashboard.form_fields import json_field
 from stepwell.web.dashboard.screen import Crumb, Shown, View, screen, segment
+from stepwell.web.dashboard.screens.approvals import answer_of
 from stepwell.web.problem import HttpProblem
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from stepwell.model.limits import Limits
-
-__all__ = ["SCREENS", "page_of", "run_crumbs", "value_of"]
+__all__ = ["SCREENS", "page_of", "run_crumbs"]
 
 TABS = ("timeline", "graph", "steps", "events", "io", "raw")
 _KINDS = {"failed": "FAILED", "completed": "COMPLETED", "waiting": "WAITING", "running": "RUNNING"}
@@ -39,16 +50,6 @@ def run_crumbs(view: View, execution_id: str | None = None) -> tuple[Crumb, ...]
     """Return the breadcrumb of a page under the runs."""
     runs = Crumb(label="Runs", url=view.url("/runs"))
     return (runs,) if execution_id is None else (runs, Crumb(label=execution_id, url=view.url(page_of(execution_id))))
-
-
-def value_of(text: str, what: str, limits: Limits | None = None) -> Any:
-    """Return a value that was typed as JSON into a form; an empty field is null. Raise ``HttpProblem`` (422) if it is none."""
-    if not text.strip():
-        return None
-    try:
-        return parse(text, limits, what=what) if limits is not None else parse(text, what=what)
-    except msgspec.DecodeError as error:
-        raise HttpProblem("invalid", f"{what} is no JSON: {error}") from None
 
 
 async def show_run(view: View) -> Shown:
@@ -74,6 +75,7 @@ async def show_run(view: View) -> Shown:
     match tab:
         case "timeline" | "steps":
             values |= _timeline(view, run, records)
+            values["written"] = await _written(view, values["chosen"])
         case "graph":
             values["graph"] = await _graph(view, run)
         case "events":
@@ -101,6 +103,9 @@ def _timeline(view: View, run: RunView, records: list[StepRecord]) -> dict[str, 
     chosen = by_name.get(view.query.get("step", ""))
     rows = timeline_of(records, run.created_at, now)
     found = _filtered(view, rows, by_name)
+    whole = axis_of(found, moment(now))
+    begin, end = _range(view, whole)
+    found = [row for row in found if (row.end >= begin and row.begin <= end) or row.is_open]
     group = view.query.get("group", "")
     if group:
         found = [row for row in found if by_name[row.key].node == group]
@@ -110,7 +115,7 @@ def _timeline(view: View, run: RunView, records: list[StepRecord]) -> dict[str, 
     start = max(0, min(start, len(shown) - 1))
     window = shown[start : start + MOST_ROWS]
     has_folds = view.query.get("gaps") != "shown"
-    axis = axis_of(window, moment(now), has_folds=has_folds)
+    axis = axis_of(window, moment(now), whole=whole, part=(begin, end), has_folds=has_folds)
     title = f"Waterfall of {run.workflow_id}: {len(window)} rows"
     failed = [row.key for row in rows if row.status == "FAILED"]
     return {
@@ -128,12 +133,42 @@ def _timeline(view: View, run: RunView, records: list[StepRecord]) -> dict[str, 
         "waterfall": draw_waterfall(
             window, axis, moment(now), title=title, selected="" if chosen is None else chosen.name, is_embedded=True
         ),
+        "overview": draw_overview(found, whole, moment(now), _links(view, whole), begin, end) if whole.end - whole.begin >= OVERVIEW_PARTS else "",
+        "is_zoomed": (begin, end) != (whole.begin, whole.end),
         "chosen": chosen,
         "missing_step": view.query.get("step", "") if chosen is None else "",
         "failed": failed,
         "before_failed": _beside(failed, chosen, -1),
         "after_failed": _beside(failed, chosen, 1),
     }
+
+
+def _range(view: View, whole: Axis) -> tuple[float, float]:
+    """Return the part of the time that the query asks for, as milliseconds since the beginning of the run."""
+    texts = view.query.get("from", ""), view.query.get("to", "")
+    if not all(text.isascii() and text.isdecimal() and len(text) < 15 for text in texts):
+        return whole.begin, whole.end
+    begin, end = (whole.begin + int(text) for text in texts)
+    return (begin, min(end, whole.end)) if begin < min(end, whole.end) else (whole.begin, whole.end)
+
+
+def _links(view: View, whole: Axis) -> list[str]:
+    """Return the addresses of the parts of the overview."""
+    bounds = [round(whole.moment(100 * number / OVERVIEW_PARTS) - whole.begin) for number in range(OVERVIEW_PARTS + 1)]
+    return [
+        view.here(**{"from": bounds[at], "to": max(bounds[at + 1], bounds[at] + 1), "row": None}) for at in range(OVERVIEW_PARTS)
+    ]
+
+
+async def _written(view: View, step: StepRecord | None) -> list[Change]:
+    """Return what the commit of a step changed beside the step's own record; nothing if its receipt is archived."""
+    if step is None or not step.revision:
+        return []
+    try:
+        changes: list[Change] = (await view.get("diff_run", a=step.revision - 1, b=step.revision)).items
+    except NotFound:
+        return []
+    return [each for each in changes if each.section in ("variables", "context")]
 
 
 def _filtered(view: View, rows: list[WaterfallRow], by_name: dict[str, StepRecord]) -> list[WaterfallRow]:
@@ -191,7 +226,7 @@ async def retry_run_form(view: View) -> Response:
 async def signal_run_form(view: View) -> Response:
     """Send a signal to a run."""
     form = await view.form()
-    body = {"name": form.get("name", ""), "value": value_of(form.get("value", ""), "the signal's value")}
+    body = {"name": form.get("name", ""), "value": answer_of(form, form.get("by", "").strip() or view.identity.name)}
     await view.act("signal_run", body=body, reason=form.get("reason"))
     return await _back(view, "signalled")
 
@@ -218,8 +253,9 @@ async def rerun_form(view: View) -> Response:
     form = await view.form()
     run: RunView = await view.get("get_run")
     body: dict[str, Any] = {"workflow": run.workflow_id}
-    if form.get("input", "").strip():
-        body["input"] = value_of(form["input"], "the input")
+    value = json_field(form, "input")
+    if value is not UNSET:
+        body["input"] = value
     if form.get("execution_id", "").strip():
         body["execution_id"] = form["execution_id"].strip()
     started = await view.act("start_run", body=body, reason=form.get("reason"))
