@@ -116,6 +116,9 @@ def _timeline(view: View, run: RunView, records: list[StepRecord]) -> dict[str, 
     window = shown[start : start + MOST_ROWS]
     has_folds = view.query.get("gaps") != "shown"
     axis = axis_of(window, moment(now), whole=whole, part=(begin, end), has_folds=has_folds)
+    overview = ""
+    if whole.end - whole.begin >= OVERVIEW_PARTS:  # its parts are whole milliseconds
+        overview = draw_overview(found, whole, moment(now), _links(view, whole), begin, end)
     title = f"Waterfall of {run.workflow_id}: {len(window)} rows"
     failed = [row.key for row in rows if row.status == "FAILED"]
     return {
@@ -133,7 +136,7 @@ def _timeline(view: View, run: RunView, records: list[StepRecord]) -> dict[str, 
         "waterfall": draw_waterfall(
             window, axis, moment(now), title=title, selected="" if chosen is None else chosen.name, is_embedded=True
         ),
-        "overview": draw_overview(found, whole, moment(now), _links(view, whole), begin, end) if whole.end - whole.begin >= OVERVIEW_PARTS else "",
+        "overview": overview,
         "is_zoomed": (begin, end) != (whole.begin, whole.end),
         "chosen": chosen,
         "missing_step": view.query.get("step", "") if chosen is None else "",
