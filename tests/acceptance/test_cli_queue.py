@@ -146,6 +146,8 @@ def test_workspace_is_put_paused_and_given_a_tier(shell: Shell):
     assert shell("workspace", "resume", "acme").code == 0
     gold = shell("workspace", "tier", "gold", "-c", "7", "--queue-depth", "9", "--json").json
     assert (gold["concurrency"], gold["queue_depth"]) == (7, 9)
+    assert gold["child_concurrency"] == 100
+    assert shell("workspace", "tier", "gold", "--child-concurrency", "5", "--json").json["child_concurrency"] == 5
     freed = shell("workspace", "tier", "gold", "--unlimited", "queue_depth", "--json").json
     assert (freed["concurrency"], freed["queue_depth"]) == (7, None)
     assert "gold" in {json.loads(line)["name"] for line in shell("workspace", "tiers", "--json").out.splitlines()}

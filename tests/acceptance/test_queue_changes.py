@@ -142,6 +142,7 @@ def test_changes_of_many_threads_are_all_there(open_well: OpenWell, queue_url: s
         "queue_depth": 8,
         "state_bytes": 9,
         "retention_seconds": 1.0,
+        "child_concurrency": 7,
     }
     with ThreadPoolExecutor(len(settings)) as pool:
         for name in ("gold", "silver", "bronze"):

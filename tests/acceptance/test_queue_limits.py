@@ -111,6 +111,7 @@ def test_a_tier_keeps_what_is_not_changed(well: Any):
         {"state_bytes": "many"},
         {"state_bytes": -1},
         {"retention_seconds": -1},
+        {"child_concurrency": 0},
     ],
 )
 def test_a_bad_tier_is_refused_and_the_old_one_stays(well: Any, settings: dict[str, Any]):

@@ -37,6 +37,8 @@ async def test_limits_of_all_the_store_need_a_token_for_all_of_it():
         assert (await client.put(f"{V1}/workspaces/acme", json={"tier": "unlimited"})).status_code == 403
         assert (await store.put(f"{V1}/tiers/gold", json={"concurrency": 7})).json()["concurrency"] == 7
         assert (await store.put(f"{V1}/tiers/gold", json={"concurrency": None})).json()["concurrency"] is None
+        assert (await store.put(f"{V1}/tiers/gold", json={"child_concurrency": 5})).json()["child_concurrency"] == 5
+        assert (await store.put(f"{V1}/tiers/gold", json={"child_concurrency": 0})).status_code == 422
         assert (await store.put(f"{V1}/workspaces/new", json={"tier": "gold"})).json()["tier"] == "gold"
         assert [each["workspace_id"] for each in (await client.get(f"{V1}/workspaces")).json()["items"]] == ["acme"]
         assert (await client.post(f"{V1}/workspaces/acme/pause")).json()["is_paused"] is True

@@ -103,12 +103,14 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     """How much scoped state a workspace may hold, in bytes of keys and values; see ``model.state_quota``."""
     retention_seconds: float | None = 7 * 24 * 3600.0
     """How long ended items stay."""
+    child_concurrency: int | None = 100
+    """How many children of one execution may run at once."""
 
     def __post_init__(self) -> None:
         check_key(self.name, "a tier's name")
         if self.name != self.name.lower():
             raise InvalidInput(f"a tier's name is in small letters: {self.name.lower()!r}, not {self.name!r}")
-        for what, least in (("concurrency", 0), ("queue_depth", 0), ("state_bytes", 0)):
+        for what, least in (("concurrency", 0), ("queue_depth", 0), ("state_bytes", 0), ("child_concurrency", 1)):
             _at_least(getattr(self, what), least, f"{what} of tier {self.name!r}", (int,))
         _at_least(self.retention_seconds, 0, f"retention_seconds of tier {self.name!r}", (int, float))
         _check_rate(self.rate_per_second, f"tier {self.name!r}")
@@ -138,7 +140,7 @@ TIERS = (
     Tier(name="startup", concurrency=3, weight=3, queue_depth=10_000),
     Tier(name="scale", concurrency=5, weight=5, queue_depth=100_000),
     Tier(name="enterprise", concurrency=10, weight=10),
-    Tier(name="unlimited"),
+    Tier(name="unlimited", child_concurrency=None),
 )
 """The tiers of a new store. The workspace ``default`` has ``unlimited``."""
 

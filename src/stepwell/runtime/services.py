@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -16,7 +17,9 @@ from stepwell.flow.language.template import StateKey
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
+from stepwell.model.queue_item import Tier, limits_by_workspace
 from stepwell.model.record import Metadata
+from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.status import FINAL
 from stepwell.model.value import Value
 from stepwell.pipeline.notifications import Notifications
@@ -35,6 +38,8 @@ from stepwell.state.executions import Executions
 __all__ = ["Services"]
 
 _MOST_STEP_THREADS = 64
+_TIERS_KEPT_SECONDS = 1.0
+"""How long the limits of workspaces are kept; a changed limit takes effect so much later."""
 
 
 class Services:
@@ -75,6 +80,8 @@ class Services:
         """The engines that run scripts."""
         self.state_reading = StateReading(store, driver)
         self.hand_back_retry = HandBackRetry()
+        self._tiers: dict[str, Tier] = {}
+        self._tiers_until, self._tiers_lock = 0.0, asyncio.Lock()
         self.suspected_steps = asyncio.Lock()
         """Held by a step that may bring down the worker: others that may, too, wait until it has ended."""
 
@@ -93,6 +100,25 @@ class Services:
     async def read_state(self, keys: Sequence[StateKey], identity: Metadata) -> Value:
         """Return scoped state as templates see it: by scope, for some scopes by name, and by key."""
         return await self._driver.run(read_state(self._store, keys, identity))
+
+    async def child_concurrency(self, workspace_id: str) -> int | None:
+        """Return how many children of one execution may run at once now; None for no limit, as in the default workspace."""
+        if workspace_id == DEFAULT_WORKSPACE:
+            return None
+        async with self._tiers_lock:  # which keeps the calls of children in order, too
+            if time.monotonic() >= self._tiers_until:
+                store = self._store
+                self._tiers = await self._driver.run(
+                    read(lambda: limits_by_workspace(store.workspaces(), store.tiers(), store.now_ms()))
+                )
+                self._tiers_until = time.monotonic() + _TIERS_KEPT_SECONDS
+        tier = self._tiers.get(workspace_id)
+        return None if tier is None else tier.child_concurrency
+
+    async def existing(self, execution_ids: Sequence[str]) -> set[str]:
+        """Return those of some executions that exist."""
+        digests = await self._driver.run(read(lambda: self._store.head_digests(execution_ids)))
+        return {execution_id for execution_id, digest in zip(execution_ids, digests, strict=True) if digest is not None}
 
     async def start_child(
         self,

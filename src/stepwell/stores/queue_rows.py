@@ -61,7 +61,7 @@ def items_question(query: ItemQuery) -> tuple[Any, ...]:
 
 def tier_of(row: Sequence[Any]) -> Tier:
     """Return a tier from its columns."""
-    name, concurrency, weight, rate, depth, state_bytes, retention = row
+    name, concurrency, weight, rate, depth, state_bytes, retention, children = row
     return Tier(
         name=name,
         concurrency=concurrency,
@@ -70,6 +70,7 @@ def tier_of(row: Sequence[Any]) -> Tier:
         queue_depth=depth,
         state_bytes=state_bytes,
         retention_seconds=retention,
+        child_concurrency=children,
     )
 
 

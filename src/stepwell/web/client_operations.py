@@ -871,6 +871,7 @@ class Operations:
         queue_depth: int | UnsetType | None = UNSET,
         state_bytes: int | UnsetType | None = UNSET,
         retention_seconds: float | UnsetType | None = UNSET,
+        child_concurrency: int | UnsetType | None = UNSET,
         workspace: str | None = None,
     ) -> Tier:
         """Create or change a tier."""
@@ -886,6 +887,7 @@ class Operations:
                 "queue_depth": queue_depth,
                 "state_bytes": state_bytes,
                 "retention_seconds": retention_seconds,
+                "child_concurrency": child_concurrency,
             },
             {},
         )

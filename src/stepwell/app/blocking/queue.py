@@ -237,8 +237,8 @@ class Workspaces:
     def override(self, workspace_id: Id, limit: str, value: float | str | None, *, span: Span, reason: str = "") -> Workspace:
         """Give a workspace another limit than its tier's for a while, and return the workspace. It ends by itself.
 
-        - ``limit``: ``concurrency``, ``weight``, ``rate_per_second``, ``queue_depth``, ``state_bytes`` or
-          ``retention_seconds``.
+        - ``limit``: ``concurrency``, ``weight``, ``rate_per_second``, ``queue_depth``, ``state_bytes``,
+          ``retention_seconds`` or ``child_concurrency``.
         - ``value``: the limit; None means no limit. ``state_bytes`` may be a text such as ``"2GiB"``, ``retention_seconds``
           one such as ``"30d"``.
         - ``span``: how long it holds from now, by the store's clock. A second override of a limit replaces the first.
@@ -272,6 +272,7 @@ class Workspaces:
         queue_depth: Number = KEEP,
         state_bytes: Number = KEEP,
         retention_seconds: Rate = KEEP,
+        child_concurrency: Number = KEEP,
     ) -> Tier:
         """Create a tier, or change what is given of it, at once for all its workspaces; return it. None means no limit.
 
@@ -281,6 +282,7 @@ class Workspaces:
         - ``queue_depth``: how many items of a workspace may wait.
         - ``state_bytes``: how large a workspace's scoped state may be.
         - ``retention_seconds``: how long ended items are kept.
+        - ``child_concurrency``: how many children of one execution run at once; 100 for a new tier.
 
         Raise ``InvalidInput`` for a setting out of range.
         """
@@ -291,6 +293,7 @@ class Workspaces:
             "queue_depth": queue_depth,
             "state_bytes": state_bytes,
             "retention_seconds": retention_seconds,
+            "child_concurrency": child_concurrency,
         }
         return self._driver.run(self._do.put_tier(name, given))
 

@@ -24,6 +24,7 @@ _TIERS = {
     "QUEUE DEPTH": "queue_depth",
     "STATE bytes": "state_bytes",
     "RETENTION s": "retention_seconds",
+    "CHILDREN": "child_concurrency",
 }
 
 
@@ -145,10 +146,11 @@ def tiers() -> None:
 @click.option("--queue-depth", type=click.IntRange(0), help="The maximum number of waiting items of a workspace.")
 @click.option("--state-bytes", type=click.IntRange(0), help="The maximum size of a workspace's scoped state.")
 @click.option("--retention", "retention_seconds", type=click.FloatRange(0), help="Seconds that ended items are kept.")
+@click.option("--child-concurrency", type=click.IntRange(1), help="The maximum number of concurrent children of one run.")
 @click.option(
     "--unlimited",
     multiple=True,
-    type=click.Choice(["concurrency", "rate_per_second", "queue_depth", "state_bytes", "retention_seconds"]),
+    type=click.Choice(["concurrency", "rate_per_second", "queue_depth", "state_bytes", "retention_seconds", "child_concurrency"]),
     help="Remove a limit.",
 )
 def tier(name: str, unlimited: tuple[str, ...], **limits: Any) -> None:

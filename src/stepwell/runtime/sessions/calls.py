@@ -47,6 +47,7 @@ __all__ = ["Calls"]
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _COUNTED = IncrementStepCount()
+_SLOT = "child slot"
 
 
 class Calls:
@@ -71,6 +72,10 @@ class Calls:
         """The tasks that make or wait for steps, by the steps' keys."""
         self._cancelled: dict[str, Message] = {}
         """Requests to cancel them that their tasks have been told."""
+        self._child_concurrency: int | None = None
+        """How many children may run at once, when a call of a child last asked."""
+        self._with_slot: set[str] = set()
+        """The calls that have a slot for their child, and no token yet."""
 
     async def step(
         self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
@@ -391,7 +396,12 @@ class Calls:
             await self._hold()
         if record.token(key).get("is_given_up"):
             await self._waits.stay()
-        child_id, news = await self._begin_child(workflow, value, position, key)
+        await self._take_child_slot(position, key)
+        try:
+            child_id, news = await self._begin_child(workflow, value, position, key)
+        finally:
+            self._with_slot.discard(key)  # from here on the child's token counts
+            self.give_child_slots()
         message = None
         if news is None:
             try:
@@ -405,7 +415,65 @@ class Calls:
         told = news if news is None or child_id == self._child_id(position) else {**news, "child_id": child_id}
         done = record.put(key, position, child_status(news), recode(told), 0, workflow.name)
         await self._writer.commit([*record.token_drop(key), done, *self._inbox.taking(message)])
+        self.give_child_slots()
         return child_result(workflow, child_id, news, key)
+
+    async def _take_child_slot(self, position: str, key: str) -> None:
+        """Wait until fewer children of this execution run than the tier allows, unless the call has begun its child before.
+
+        Only an execution's own children count. A child never waits for a slot that its parent's parent gives, so no tree of
+        children can wait for itself.
+        """
+        if self._is_own(self._record.token(key)):
+            return
+        self._waits.making.add(position)
+        try:
+            self._child_concurrency = await self._services.child_concurrency(self._identity.workspace_id)
+        except StoreUnavailable as error:
+            self._writer.end = Abandoned(error)
+            raise self._writer.end from error
+        finally:
+            self._waits.making.discard(position)
+        if self._child_concurrency is None:
+            return
+        if self._free_child_slots() > 0:
+            self._with_slot.add(key)
+            return
+        try:
+            await self._waits.wait(key, position, _SLOT, "", None)
+        except BaseException:
+            self._with_slot.discard(key)
+            self.give_child_slots()
+            raise
+
+    def give_child_slots(self) -> None:
+        """Let calls that wait for a slot start their children, the oldest call first."""
+        if self._child_concurrency is None or self._waits.is_suspended:
+            return
+        for key in self._waits.waiting(_SLOT)[: max(self._free_child_slots(), 0)]:
+            self._with_slot.add(key)
+            self._waits.wake(key)
+
+    @property
+    def waits_for_child_slot(self) -> bool:
+        """True if a call waits for another child to end before it starts its own."""
+        return bool(self._waits.waiting(_SLOT))
+
+    @property
+    def can_start_child(self) -> bool:
+        """True if a call waits for a slot that is free by now."""
+        return self.waits_for_child_slot and self._free_child_slots() > 0
+
+    def _free_child_slots(self) -> int:
+        """Return how many more children may be started. A child has ended when its message is in the inbox."""
+        ended = {message.name for message in self._inbox.waiting.values() if message.kind == CHILD}
+        own = {key: token for key, token in self._record.tokens("child").items() if self._is_own(token)}
+        running = {key for key, token in own.items() if token["execution_id"] not in ended}
+        return (self._child_concurrency or 0) - len(running | (self._with_slot - own.keys()))
+
+    def _is_own(self, token: dict[str, Value]) -> bool:
+        """Return whether the token of a call is that of a child of this execution; a fork has its original's tokens."""
+        return token.get("parent_id") == self._identity.execution_id
 
     async def _begin_child(self, workflow: Workflow[..., Any], value: Value, position: str, key: str) -> tuple[str, Value]:
         """Start a child under a free id; return the id, and the child's message if it has ended before."""

@@ -29,11 +29,11 @@ from stepwell.kernel.turn import EffectDone, KernelTurn, KernelTurns, failed_end
 from stepwell.model.commit import Lease
 from stepwell.model.draft import Planned
 from stepwell.model.status import Status
-from stepwell.runtime.inbox import Message, event_of
+from stepwell.runtime.inbox import CHILD, Message, event_of
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.call_positions import branch
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter, StateMoved
-from stepwell.runtime.sessions.session import FINAL_REST, Session
+from stepwell.runtime.sessions.session import CHILD_SLOT_POLL_MS, FINAL_REST, Session
 from stepwell.runtime.sessions.waits import LINGER_SECONDS
 from stepwell.runtime.start import news_of
 from stepwell.runtime.steps.kernel_effects import KernelEffects, refusal_of
@@ -112,7 +112,9 @@ class DeclaredSession(Session):
         return None if soonest is None else (soonest - self._services.clock.now_ms()) / 1000
 
     def _wake_ms(self) -> int | None:
-        times = (self._turns.kernel.soonest_ms, self._look_again_ms(self._services.clock.now_ms()))
+        now = self._services.clock.now_ms()
+        held = now + CHILD_SLOT_POLL_MS if self._effects.has_held_children else None
+        times = (self._turns.kernel.soonest_ms, self._look_again_ms(now), held)
         return min((each for each in times if each is not None), default=None)
 
     def _look_again_ms(self, now: int) -> int | None:
@@ -140,6 +142,8 @@ class DeclaredSession(Session):
         """Give messages to the kernel."""
         for message in new:
             self._add_event(EffectDone(event_of(message)))
+            if message.kind == CHILD:
+                self._effects.child_ended(message.name)
 
     def _add_event(self, done: EffectDone) -> None:
         self._turns.add(done)
@@ -173,7 +177,9 @@ class DeclaredSession(Session):
             failure, error = self._effects.last_failure, turn.end.result["error"]
             is_same = failure is not None and type(failure).__name__ == error["kind"]
             self._log_failure(error["message"], failure if is_same else None)
-        self._carry_out(self._turns.landed(self._writer.state))
+        effects = self._turns.landed(self._writer.state)
+        await self._effects.know_children([each.child_id for each in effects if isinstance(each, StartChild)], is_new=self._is_new)
+        self._carry_out(effects)
 
     async def _commit(self, turn: KernelTurn, follows: int | None = None) -> None:
         messages = self._messages(turn)
@@ -209,5 +215,7 @@ class DeclaredSession(Session):
                     self._effects.abandon(token_id)
                 case Note():
                     self._effects.note(effect)
-                case CancelChild() | End():
+                case CancelChild(child_id=child_id):
+                    self._effects.drop_child(child_id)
+                case End():
                     pass

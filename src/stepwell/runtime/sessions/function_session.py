@@ -43,7 +43,7 @@ from stepwell.runtime.sessions.call_positions import CallSequence, CallTree, Out
 from stepwell.runtime.sessions.call_record import CallRecord
 from stepwell.runtime.sessions.calls import Calls
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
-from stepwell.runtime.sessions.session import FINAL_REST, Session
+from stepwell.runtime.sessions.session import CHILD_SLOT_POLL_MS, FINAL_REST, Session
 from stepwell.runtime.sessions.unawaited_calls import UnawaitedCalls
 from stepwell.runtime.sessions.waits import Waits
 from stepwell.runtime.steps.attempt import contained, in_thread
@@ -315,6 +315,7 @@ class FunctionSession(Session):
         """Deliver messages to the waits. A cancel request is passed on to children at once."""
         self._waits.deliver_messages()
         self._calls.cancel_steps()
+        self._calls.give_child_slots()
         if self._waits.cancel is not None and (children := self._cancelled_children(is_end=False)):
             # If commits are refused now, because the session ends or lost its lease, the end or the next session tells them.
             with suppress(Abandoned, ValidationFailed):
@@ -329,8 +330,14 @@ class FunctionSession(Session):
 
     def _wake_ms(self) -> int | None:
         has_no_deadline = self._waits.has_told or self._waits.is_shielded
-        times = (self._waits.soonest_ms, None if has_no_deadline else self._identity.deadline_ms)
+        times = (self._waits.soonest_ms, None if has_no_deadline else self._identity.deadline_ms, self._child_slot_ms())
         return min((each for each in times if each is not None), default=None)
+
+    def _child_slot_ms(self) -> int | None:
+        """Return when to go on with calls that wait to start a child: at once if one may, else when the limit may be another."""
+        if not self._calls.waits_for_child_slot:
+            return None
+        return self._services.clock.now_ms() + (0 if self._calls.can_start_child else CHILD_SLOT_POLL_MS)
 
     def _interrupt(self, end: Abandoned) -> None:
         """Stop the code. A plain function learns of it at its next call."""

@@ -29,12 +29,15 @@ from stepwell.runtime.steps.attempt import Attempts
 from stepwell.runtime.steps.outcome import error_value
 from stepwell.runtime.unwinding import Abandoned, Suspended
 
-__all__ = ["FINAL_REST", "Session"]
+__all__ = ["CHILD_SLOT_POLL_MS", "FINAL_REST", "Session"]
 
 log = logging.getLogger(__name__)
 
 FINAL_REST = Rest(None, is_final=True)
 """The rest of an execution that has ended."""
+
+CHILD_SLOT_POLL_MS = 30_000
+"""How long an execution rests that has more children to start than may run at once: the limit may have been raised meanwhile."""
 
 _RUNNING = quoted(Status.RUNNING)
 _BUSY_POLL_SECONDS = 0.01
@@ -125,6 +128,7 @@ class Session(ABC):
         try:
             await self._work()
         except Suspended:
+            await self._wait_until_idle()  # what ends meanwhile may bring the next wake-up forward
             return await self._leave(self._wake_ms())
         except Abandoned as end:
             return await self._retreat(end.reason)

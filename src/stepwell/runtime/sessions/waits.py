@@ -94,6 +94,14 @@ class Waits:
         self._staying.append(future)
         return await future
 
+    def waiting(self, kind: str) -> list[str]:
+        """Return the keys of the calls that wait for something of a kind, the oldest first; all once the code is unwound."""
+        return [key for key, wait in self._waits.items() if wait.kind == kind and (self.is_suspended or not wait.future.done())]
+
+    def wake(self, key: str) -> None:
+        """End a wait as if its time had come."""
+        _resolve(self._waits[key].future, _TIMED_OUT)
+
     def deliver_messages(self) -> None:
         """Deliver the messages of the inbox to their waits; a cancel request ends every wait."""
         cancel = next((message for message in self._inbox.waiting.values() if message.kind == CANCEL), None)

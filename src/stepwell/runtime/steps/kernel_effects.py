@@ -6,7 +6,7 @@ import asyncio
 import copy
 import logging
 import random
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from stepwell.kernel.protocol import (
 from stepwell.kernel.turn import EffectDone, Refusal
 from stepwell.model.record import Metadata
 from stepwell.model.redaction import Redaction
+from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.runtime.services import Services
 from stepwell.runtime.start import seed_of
 from stepwell.runtime.steps.attempt import Attempts
@@ -73,6 +74,10 @@ class KernelEffects:
         """Tokens whose script waits for the end of another execution."""
         self.last_failure: Exception | None = None
         """What the last failed attempt raised, for the log; its traceback holds frames, so ``stop`` lets go of it."""
+        self._children: set[str] | None = None
+        """The children that run, as far as that matters: None until the first is started in a workspace that limits them."""
+        self._held: dict[str, StartChild] = {}
+        """Children that are started when others have ended, by the tokens that wait for them, the oldest first."""
         self._is_closed = False
         """Whether nothing new is begun: this worker is to stop."""
 
@@ -102,12 +107,46 @@ class KernelEffects:
         self._begin(asked, asked.attempt, lambda: self._step(step, asked))
 
     def start(self, asked: StartChild) -> None:
-        """Start a child, unless it is being started already."""
+        """Start a child, unless it is being started already. One too many at once waits until another has ended."""
         self._begin(asked, 0, lambda: self._child(asked))
+
+    async def know_children(self, child_ids: Sequence[str], *, is_new: bool) -> None:
+        """Learn which of the children that are about to be started run already, so that they count before any other is started."""
+        if self._children is None and child_ids and self._identity.workspace_id != DEFAULT_WORKSPACE:
+            self._children = set() if is_new else await self._services.existing(child_ids)
+
+    @property
+    def has_held_children(self) -> bool:
+        """True if a child waits until another has ended."""
+        return bool(self._held)
+
+    def child_ended(self, child_id: str) -> None:
+        """Start a child that waits in the place of one that has ended."""
+        if self._children is not None:
+            self._children.discard(child_id)
+            if self._held and not self._is_closed:
+                self.start(self._held.pop(next(iter(self._held))))
+
+    def drop_child(self, child_id: str) -> None:
+        """Forget a child that waits to be started; one that runs counts until it has ended."""
+        self._held = {token_id: asked for token_id, asked in self._held.items() if asked.child_id != child_id}
+
+    async def _is_held(self, asked: StartChild) -> bool:
+        """Return whether a child has to wait until another has ended; else it counts from now on."""
+        children = self._children
+        if children is None or asked.is_detached or asked.child_id in children:
+            return False
+        most = await self._services.child_concurrency(self._identity.workspace_id)
+        if most is not None and len(children) >= most:
+            self._held[asked.token_id] = asked
+            return True
+        children.add(asked.child_id)
+        return False
 
     def abandon(self, token_id: str) -> None:
         """Cancel an attempt whose result is not needed any more."""
         self.missing.discard(token_id)
+        self._held.pop(token_id, None)
         found = self._tasks.pop(token_id, None)
         if found is not None:
             found.task.cancel()
@@ -139,7 +178,7 @@ class KernelEffects:
         """Log a workflow's message."""
         log_note(self._identity, asked)
 
-    def _begin(self, asked: RunStep | StartChild, number: int, make: Callable[[], Coroutine[Any, Any, EffectDone]]) -> None:
+    def _begin(self, asked: RunStep | StartChild, number: int, make: Callable[[], Coroutine[Any, Any, EffectDone | None]]) -> None:
         found = self._tasks.get(asked.token_id)
         if self._is_closed or (found is not None and (found.key, found.attempt) == (asked.key, number)):
             return
@@ -147,7 +186,7 @@ class KernelEffects:
         task = asyncio.get_running_loop().create_task(self._watched(asked, make))
         self._tasks[asked.token_id] = _Task(asked.key, number, task)
 
-    async def _watched(self, asked: RunStep | StartChild, make: Callable[[], Coroutine[Any, Any, EffectDone]]) -> None:
+    async def _watched(self, asked: RunStep | StartChild, make: Callable[[], Coroutine[Any, Any, EffectDone | None]]) -> None:
         try:
             done = await make()
         except Exception as error:  # noqa: BLE001 - the kernel waits for the end of every effect
@@ -157,7 +196,8 @@ class KernelEffects:
         found = self._tasks.get(asked.token_id)
         if found is not None and found.task is asyncio.current_task():
             del self._tasks[asked.token_id]
-            self._done(done)
+            if done is not None:
+                self._done(done)
 
     # Attempts.
 
@@ -180,7 +220,10 @@ class KernelEffects:
         completed = StepCompleted(asked.token_id, asked.key, made.output, made.took_ms, asked.attempt)
         return EffectDone(completed, made.landing, made.spending, step.policy)
 
-    async def _child(self, asked: StartChild) -> EffectDone:
+    async def _child(self, asked: StartChild) -> EffectDone | None:
+        """Start a child; None if it has to wait until another has ended."""
+        if await self._is_held(asked):
+            return None
         seed = seed_of(asked.rule, self._execution.state)
         try:
             workflow = await self._services.workflows.startable(asked.workflow, asked.version)
@@ -188,8 +231,10 @@ class KernelEffects:
                 workflow, asked.input, asked.child_id, self._identity, seed, is_detached=asked.is_detached
             )
         except (NotFound, AlreadyExists) as error:
+            self.child_ended(asked.child_id)
             return EffectDone(_failed(asked, error, None, is_final=True))
         if news is not None and not asked.is_detached:
+            self.child_ended(asked.child_id)
             return EffectDone(ChildEnded("", asked.child_id, news))
         return EffectDone(ChildStarted(asked.token_id, asked.key))
 

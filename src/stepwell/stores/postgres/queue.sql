@@ -235,16 +235,18 @@ RETURNING 1;
 -- array, null for no row, NULL for any. If the row differs by now, nothing is written. Rows of these tables are never deleted.
 -- returns: a row if it was written
 WITH put AS (
-    INSERT INTO {schema}.tiers AS t (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds)
+    INSERT INTO {schema}.tiers AS t (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds,
+                                        child_concurrency)
     SELECT $1::text || held, $2::bigint, $3::text::double precision, $4::text::double precision, $5::bigint, $6::bigint,
-           $7::text::double precision
+           $7::text::double precision, $11::bigint
     FROM (SELECT pg_advisory_xact_lock(5378)::text AS held) AS gate
     WHERE coalesce($10::text, 'null') = 'null' OR EXISTS (SELECT FROM {schema}.tiers WHERE name = $1::text)
     ON CONFLICT (name) DO UPDATE
     SET concurrency = excluded.concurrency, weight = excluded.weight, rate_per_second = excluded.rate_per_second,
-        queue_depth = excluded.queue_depth, state_bytes = excluded.state_bytes, retention_seconds = excluded.retention_seconds
+        queue_depth = excluded.queue_depth, state_bytes = excluded.state_bytes, retention_seconds = excluded.retention_seconds,
+        child_concurrency = excluded.child_concurrency
     WHERE $10::text IS NULL OR $10::text::jsonb = jsonb_build_array(t.concurrency, t.weight, t.rate_per_second, t.queue_depth,
-                                                                    t.state_bytes, t.retention_seconds)
+                                                                    t.state_bytes, t.retention_seconds, t.child_concurrency)
     RETURNING t.name
 ), forgotten AS (
     DELETE FROM {schema}.state_held WHERE EXISTS (SELECT FROM put)
@@ -300,7 +302,7 @@ WHERE $7::text IS NULL OR $7::text::jsonb = jsonb_build_array(q.is_paused, q.con
 RETURNING pg_notify($5::text, 'queue')::text;
 
 -- name: tiers
-SELECT name, concurrency, weight::text, rate_per_second::text, queue_depth, state_bytes, retention_seconds::text
+SELECT name, concurrency, weight::text, rate_per_second::text, queue_depth, state_bytes, retention_seconds::text, child_concurrency
 FROM {schema}.tiers ORDER BY name;
 
 -- name: next_ready

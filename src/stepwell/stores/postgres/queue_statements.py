@@ -64,7 +64,7 @@ def write_direct(run: Run, unit: Direct, ahead_ms: int, channel: str) -> Outcome
             tier = unit.tier
             numbers = _text(tier.rate_per_second), tier.queue_depth, tier.state_bytes, _text(tier.retention_seconds)
             limits = tier.concurrency, _text(tier.weight), *numbers
-            is_put = run("put_tier", tier.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
+            is_put = run("put_tier", tier.name, *limits, channel, ahead_ms, _based_on(unit.based_on), tier.child_concurrency)
             return Written() if is_put else changed_since_read(unit)
         case PutWorkspace():
             wanted = unit.workspace

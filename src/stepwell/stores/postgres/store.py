@@ -69,7 +69,9 @@ class PostgresQueueReads:
 
     def tiers(self) -> list[Tier]:
         """Return all tiers, ordered by name."""
-        return [tier_of([*row[:2], float(row[2]), _number(row[3]), *row[4:6], _number(row[6])]) for row in self._rows("tiers")]
+        return [
+            tier_of([*row[:2], float(row[2]), _number(row[3]), *row[4:6], _number(row[6]), row[7]]) for row in self._rows("tiers")
+        ]
 
     def queues(self) -> list[QueueSettings]:
         """Return the queues that have settings, ordered by name."""

@@ -194,7 +194,8 @@ def _bytes(data: object) -> bytes:
 T = TypeVar("T")
 
 pack = msgspec.msgpack.Encoder().encode
-_decode_tier = msgspec.msgpack.Decoder(tuple[int | None, float, float | None, int | None, int | None, float | None]).decode
+_Limits = tuple[int | None, float, float | None, int | None, int | None, float | None, int | None]
+_decode_tier = msgspec.msgpack.Decoder(_Limits).decode
 _decode_workspace = msgspec.msgpack.Decoder(tuple[str, bool, int, str]).decode
 _decode_queue = msgspec.msgpack.Decoder(tuple[bool, int | None, float | None]).decode
 _DAMAGED_QUEUE_ROW = (ValueError, KeyError, msgspec.MsgspecError)
@@ -226,7 +227,7 @@ def pack_mark(mark: ItemMark, error: str | None) -> tuple[object, ...]:
 
 def pack_tier(tier: Tier) -> bytes:
     """Return a tier's limits as ``includes/tiers.lua`` takes them."""
-    numbers = (tier.queue_depth, tier.state_bytes, tier.retention_seconds)
+    numbers = (tier.queue_depth, tier.state_bytes, tier.retention_seconds, tier.child_concurrency)
     return pack((tier.concurrency, float(tier.weight), tier.rate_per_second, *numbers))
 
 

@@ -407,7 +407,7 @@ class QueueWriting:
         refusal = conflict_if_changed(unit, self._present("tier", tier.name, tier_of))
         if refusal is not None:
             return refusal
-        limits = (tier.rate_per_second, tier.queue_depth, tier.state_bytes, tier.retention_seconds)
+        limits = (tier.rate_per_second, tier.queue_depth, tier.state_bytes, tier.retention_seconds, tier.child_concurrency)
         self._db.run(SQL["put_tier"], tier.name, tier.concurrency, tier.weight, *limits)
         self._db.run(SQL["change_rates"], tier.name, self._now_ms)
         return Written()

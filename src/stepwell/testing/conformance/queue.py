@@ -62,7 +62,16 @@ def test_new_store_has_the_tiers_and_the_default_workspace(store: Store) -> None
 
 
 def test_tier_is_put_whole_and_changed_whole(store: Store) -> None:
-    tier = Tier(name="own", concurrency=0, weight=0.5, rate_per_second=0.25, queue_depth=7, state_bytes=9, retention_seconds=None)
+    tier = Tier(
+        name="own",
+        concurrency=0,
+        weight=0.5,
+        rate_per_second=0.25,
+        queue_depth=7,
+        state_bytes=9,
+        retention_seconds=None,
+        child_concurrency=3,
+    )
     landed(write(store, PutTier(tier)))
     assert [each for each in store.tiers() if each.name == "own"] == [tier]
     landed(write(store, PutTier(Tier(name="own"))))

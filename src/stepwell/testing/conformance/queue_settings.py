@@ -40,7 +40,7 @@ OTHERS: dict[Make, Sequence[dict[str, Any]]] = {
     tier: (
         *({"concurrency": None}, {"concurrency": 2**53}, {"weight": 1 / 3}, {"weight": 1_000_000}, {"queue_depth": 0}),
         *({"rate_per_second": 7}, {"rate_per_second": 0.1 + 0.2}, {"state_bytes": 9}, {"retention_seconds": None}),
-        *({"retention_seconds": 2**53}, {"retention_seconds": 1e-300}),
+        *({"retention_seconds": 2**53}, {"retention_seconds": 1e-300}, {"child_concurrency": None}, {"child_concurrency": 7}),
     ),
     workspace: ({"tier": "scale"}, {"is_paused": True}),
     queue: ({"is_paused": True}, {"concurrency": None}, {"rate_per_second": 7}, {"rate_per_second": 0.1 + 0.2}),

@@ -194,6 +194,7 @@ class QueueUnits:
             queue_depth=self.pick(None, None, 2, 4),
             state_bytes=self.pick(None, None, 20),
             retention_seconds=None if number == 0 else RETENTION,
+            child_concurrency=self.pick(None, 1, 100),
         )
 
     def _all_items(self) -> list[Item]:

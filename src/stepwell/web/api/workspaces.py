@@ -40,6 +40,7 @@ class TierBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     queue_depth: Whole | UnsetType | None = UNSET
     state_bytes: Whole | UnsetType | None = UNSET
     retention_seconds: Number | UnsetType | None = UNSET
+    child_concurrency: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
 
 
 class OverrideBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -134,15 +134,17 @@ CREATE TABLE tiers (
     rate_per_second   REAL,
     queue_depth       INTEGER,
     state_bytes       INTEGER,
-    retention_seconds REAL
+    retention_seconds REAL,
+    child_concurrency INTEGER
 ) STRICT, WITHOUT ROWID;
 
-INSERT INTO tiers (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds) VALUES
-    ('free', 1, 1, NULL, 1000, NULL, 604800),
-    ('startup', 3, 3, NULL, 10000, NULL, 604800),
-    ('scale', 5, 5, NULL, 100000, NULL, 604800),
-    ('enterprise', 10, 10, NULL, NULL, NULL, 604800),
-    ('unlimited', NULL, 1, NULL, NULL, NULL, 604800);
+INSERT INTO tiers (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds, child_concurrency)
+VALUES
+    ('free', 1, 1, NULL, 1000, NULL, 604800, 100),
+    ('startup', 3, 3, NULL, 10000, NULL, 604800, 100),
+    ('scale', 5, 5, NULL, 100000, NULL, 604800, 100),
+    ('enterprise', 10, 10, NULL, NULL, NULL, 604800, 100),
+    ('unlimited', NULL, 1, NULL, NULL, NULL, 604800, NULL);
 
 CREATE TABLE workspaces (
     workspace_id TEXT PRIMARY KEY,

@@ -1,5 +1,5 @@
 -- tiers.lua: reads the limits of a workspace, a list: 1 concurrency  2 weight  3 rate per second  4 queue depth  5 bytes of state
--- 6 seconds that ended items are kept; nil for no limit. They are those of its tier, but for overrides that have not ended.
+-- 6 seconds that ended items are kept  7 children at once; nil for no limit. They are those of its tier, but for overrides that have not ended.
 -- Needs `queue` and `now`.
 local known_tiers = {}
 local function tier_of(name)
@@ -11,7 +11,7 @@ local function tier_of(name)
   return tier
 end
 
-local limit_names = {'concurrency', 'weight', 'rate_per_second', 'queue_depth', 'state_bytes', 'retention_seconds'}
+local limit_names = {'concurrency', 'weight', 'rate_per_second', 'queue_depth', 'state_bytes', 'retention_seconds', 'child_concurrency'}
 
 -- The limits of a workspace whose row was unpacked: {tier, whether it is paused, created, overrides}.
 local function limits_of(row)

@@ -1,0 +1,174 @@
+"""A tier's child_concurrency: how many children of one execution run at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.acceptance.conftest import OpenWell
+from tests.support.module_state import cleared
+from tests.support.polling import until
+from tests.support.queue_urls import queue_url
+
+import stepwell
+from stepwell import ExecutionCancelled, Status, Stepwell, step, workflow
+from stepwell.flow import define, each, parallel, subworkflow
+from stepwell.runtime.services import Services
+from stepwell.runtime.steps import kernel_effects
+from stepwell.testing import crash_everywhere
+
+__all__ = ["queue_url"]
+
+WAIT = 60
+running: set[str] = set()
+most: list[int] = []
+
+
+_cleared = cleared(running, most)
+
+
+@step
+async def stay(name: str) -> str:
+    running.add(name)
+    most.append(len(running))
+    await asyncio.sleep(0.02)
+    running.discard(name)
+    return name
+
+
+@workflow(name="children.leaf")
+async def leaf(name: str) -> str:
+    return await stay(name)
+
+
+@workflow(name="children.patient")
+async def patient(name: str) -> str:
+    return await stepwell.wait_signal("go")
+
+
+@workflow(name="children.family")
+async def family(size: int) -> list[str]:
+    return await stepwell.map(leaf, [str(number) for number in range(size)])
+
+
+@workflow(name="children.plain_family")
+def plain_family(size: int) -> list[str]:
+    return stepwell.map(leaf, [str(number) for number in range(size)])  # pyright: ignore[reportReturnType]
+
+
+@workflow(name="children.house")
+async def house(names: list[str]) -> list[str]:
+    return await stepwell.map(patient, names)
+
+
+@workflow(name="children.tower")
+async def tower(height: int) -> int:
+    return 0 if height == 0 else 1 + await tower(height - 1)
+
+
+@workflow(name="children.impatient")
+async def impatient(names: list[str]) -> str:
+    first, second = (asyncio.create_task(patient(name)) for name in names)
+    await stepwell.wait_signal("enough")
+    first.cancel()
+    return await second
+
+
+each_family = define("children.each", each(subworkflow("children.leaf", "{{ item }}"), items="{{ trigger.input }}"))
+both = define(
+    "children.both",
+    parallel(branches={name: subworkflow("children.patient", name) for name in ("a", "b", "c")}),
+)
+
+
+def limited(well: Any, most: int | None) -> None:
+    well.workspaces.put_tier("few", child_concurrency=most)
+    well.workspaces.put("acme", tier="few")
+
+
+@pytest.fixture
+def well(open_well: OpenWell, queue_url: str) -> Any:
+    """A well that works, by the machine's clock."""
+    return open_well(queue_url)
+
+
+@pytest.mark.parametrize("shape", [family, plain_family, each_family], ids=["async", "plain", "declared"])
+def test_no_more_children_run_at_once_than_the_tier_allows(well: Stepwell, shape: Any) -> None:
+    limited(well, 2)
+    given: Any = [str(number) for number in range(5)] if shape is each_family else 5
+    assert well.start(shape, given, workspace="acme").result(WAIT) == [str(number) for number in range(5)]
+    assert max(most) <= 2
+    assert sorted(most)[-1] >= 1
+
+
+def test_children_of_the_default_workspace_are_not_limited(well: Stepwell) -> None:
+    well.workspaces.put_tier("unlimited", child_concurrency=1)
+    run = well.start(house, ["a", "b"], execution_id="h")
+    until(lambda: len(well.executions.list(workflow="children.patient")) == 2)
+    run.cancel()
+
+
+def test_nested_children_do_not_take_the_slot_of_those_above(well: Stepwell) -> None:
+    limited(well, 1)
+    assert well.start(tower, 4, workspace="acme").result(WAIT) == 4
+
+
+@pytest.mark.parametrize("shape", [house, both], ids=["function", "declared"])
+def test_a_child_begins_when_another_ends_though_the_parent_rests(well: Stepwell, shape: Any) -> None:
+    limited(well, 1)
+    run = well.start(shape, ["a", "b", "c"], workspace="acme", execution_id="h")
+
+    def children() -> list[str]:
+        return [found.execution_id for found in well.executions.list(workspace="acme", workflow="children.patient")]
+
+    seen: set[str] = set()
+    for number in range(3):
+        until(lambda count=number + 1: len(children()) == count and run.status() == Status.WAITING)
+        [new] = set(children()) - seen
+        seen.add(new)
+        well.run(new).signal("go", "done")
+    run.result(WAIT)
+
+
+def test_cancelled_parent_starts_no_child_that_waits(well: Stepwell) -> None:
+    limited(well, 1)
+    run = well.start(house, ["a", "b"], workspace="acme", execution_id="h")
+    until(lambda: run.status() == Status.WAITING)
+    run.cancel()
+    with pytest.raises(ExecutionCancelled):
+        run.result(WAIT)
+    assert len(well.executions.list(workspace="acme", workflow="children.patient")) == 1
+
+
+def test_given_up_child_holds_its_slot_until_it_ends(well: Stepwell) -> None:
+    limited(well, 1)
+    run = well.start(impatient, ["a", "b"], workspace="acme", execution_id="h")
+    until(lambda: run.status() == Status.WAITING)
+    [first] = well.executions.list(workspace="acme", workflow="children.patient")
+    run.signal("enough", None)
+    well.run(first.execution_id).signal("go", "first")
+    until(lambda: len(well.executions.list(workspace="acme", workflow="children.patient")) == 2)
+    [second] = {found.execution_id for found in well.executions.list(workflow="children.patient")} - {first.execution_id}
+    well.run(second).signal("go", "last")
+    assert run.result(WAIT) == "last"
+
+
+def test_limit_is_the_override_of_the_workspace(well: Stepwell) -> None:
+    limited(well, 2)
+    well.workspaces.override("acme", "child_concurrency", 1, span="1h")
+    well.start(family, 3, workspace="acme").result(WAIT)
+    assert max(most) == 1
+
+
+@pytest.mark.parametrize("shape", [family, each_family], ids=["function", "declared"])
+def test_limited_children_survive_a_crash_at_every_commit(shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def one(*_: Any) -> int:
+        return 1
+
+    # Crashes are tried in the default workspace, which no tier limits.
+    monkeypatch.setattr(Services, "child_concurrency", one)
+    monkeypatch.setattr(kernel_effects, "DEFAULT_WORKSPACE", "another")
+    given: Any = ["a", "b"] if shape is each_family else 2
+    assert crash_everywhere(shape, given).crashes > 0
+    assert max(most) == 1
