@@ -8,7 +8,7 @@ from tests.support.store_urls import url_of
 from tests.support.temporal_server import TemporalServer
 from tests.temporal.program import effect
 
-from stepwell import Stepwell, TemporalWorker, workflow
+from stepwell import Limits, Stepwell, TemporalWorker, workflow
 from stepwell.flow import call, define, parallel, signal, subworkflow
 
 __all__ = ["effect"]
@@ -32,11 +32,18 @@ def test_runs_items_signals_and_children_end_on_temporal(
     store: str, request: pytest.FixtureRequest, temporal_server: TemporalServer
 ) -> None:
     url = url_of(store, request)
-    with Stepwell(url, worker=False) as well, TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
+    limits = Limits(value_bytes=8_000_000)
+    with (
+        Stepwell(url, worker=False, limits=limits) as well,
+        TemporalWorker(url, address=temporal_server.address, grace_seconds=1, limits=limits),
+    ):
         well.definitions.put(CHILD)
-        run = well.start(PARENT, engine="temporal")
+        well.choose_engine("temporal", workflow="stored")
+        run = well.start(PARENT)
+        large = well.enqueue(CHILD, "x" * 2_500_000, engine="temporal")  # more than a payload holds
         items = [well.enqueue(stored_function, f"f{n}", engine="temporal") for n in range(3)]
         run.signal("go", "went")
         assert run.result(timeout=60) == ["child", "went"]
+        assert large.result(timeout=60) == "child"
         assert [item.result(timeout=60) for item in items] == ["f0", "f1", "f2"]
         assert all(well.verify(each.execution_id).ok for each in (run, *items))
