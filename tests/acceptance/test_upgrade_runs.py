@@ -127,6 +127,20 @@ def test_run_moves_where_only_what_lies_ahead_differs(what: str) -> None:
         assert well.verify("run").ok
 
 
+def test_run_of_a_single_node_moves_to_a_sequence_and_back(open_well: OpenWell) -> None:
+    well = open_well("memory://")
+    run = waiting(well, define("upgraded", go(), version=1))
+    well.definitions.put(define("upgraded", go(), named("more"), version=2))
+    well.definitions.put(define("upgraded", sequence(go(), named("most"), name="all"), version=3))
+    well.definitions.put(define("upgraded", named("before"), go(), version=4))
+    assert well.upgrade_runs("upgraded", to_version=4).moved == ()
+    for version in (2, 3, 1, 3):
+        assert well.upgrade_runs("upgraded", to_version=version).moved == ("run",)
+    run.signal("go", 1)
+    assert run.result(WAIT) == "most"
+    assert well.verify("run").ok
+
+
 STAYS: dict[str, tuple[list[Any], list[Any], str]] = {
     "it stands nowhere": ([go(), named("x")], [go("other"), named("x")], "it is at 'go', which version 2 does not have"),
     "it stands at another node": ([go()], [wait(60, name="go")], "it is at 'go', which is another node in version 2"),
@@ -169,7 +183,8 @@ STAYS: dict[str, tuple[list[Any], list[Any], str]] = {
         [each(sequence(go(), name="body"), count=2)],
         "'body' has begun inside 'each', and is another node",
     ),
-    "it is outside now": ([scope(go(), name="s")], [go()], "is"),
+    "it is outside now": ([scope(go(), name="s")], [go()], "it is at 's', which version 2 does not have"),
+    "it is inside now": ([go()], [scope(go(), name="s")], "it is at 'go', which is inside 's' in version 2"),
     "its graph has another edge": (
         [graph({"first": go(), "then": named("a")}, edges=[("first", "then")])],
         [graph({"first": go(), "then": named("a")}, edges=[("first", "then", "true")])],

@@ -62,7 +62,7 @@ class _Comparison:
         """Return the reasons, some of them more than once."""
         if not self._root:
             return  # it has not begun
-        if self._root != self._new.root.name or type(self._new.root.node) is not type(self._old.root.node):
+        if not _is_same_whole(self._old.root, self._new.root):
             yield f"it runs inside {self._root!r}, and the outermost node of {self._version} is {self._new.root.name!r}"
             return
         for name in self._recorded:
@@ -82,6 +82,9 @@ class _Comparison:
             return
         yield from self._faults_inside(before, after, at)
         while before.parent is not None or after.parent is not None:
+            if _is_top(before) and _is_top(after):
+                yield from self._faults_before(before, after)
+                return
             if before.parent is None or after.parent is None or before.parent.name != after.parent.name:
                 where = "outermost" if after.parent is None else f"inside {after.parent.name!r}"
                 yield f"it is at {name!r}, which is {where} in {self._version}"
@@ -119,6 +122,19 @@ class _Comparison:
 
     def _has_record(self, place: Place, at: At) -> bool:
         return any(found[: len(at)] == at for found in self._recorded.get(place.name, ()))
+
+
+def _is_top(place: Place) -> bool:
+    """Return whether a node is at the top of its definition: alone, or in the outermost sequence."""
+    outer = place.parent
+    return outer is None or (outer.parent is None and isinstance(outer.node, Sequence))
+
+
+def _is_same_whole(old: Place, new: Place) -> bool:
+    """Return whether two outermost nodes can stand for each other: a definition of one node has no sequence around it."""
+    if isinstance(old.node, Sequence) or isinstance(new.node, Sequence):
+        return True
+    return old.name == new.name
 
 
 def _split(plan: Plan, key: str) -> tuple[str, At]:

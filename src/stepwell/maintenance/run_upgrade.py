@@ -18,8 +18,8 @@ from stepwell.model.commit import Head
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY, ExecutionState, State
 from stepwell.model.ids import check_key
-from stepwell.model.mutation import ChangeVersion, SetVariable
-from stepwell.model.record import plain_input
+from stepwell.model.mutation import ChangeVersion, SetVariable, UpdateToken
+from stepwell.model.record import decode_token, encode_token, plain_input
 from stepwell.model.status import FINAL
 from stepwell.model.value import recode
 from stepwell.pipeline.operations import Operation, read
@@ -173,7 +173,10 @@ class _Upgrade:
             self._held[head.execution_id] = None
             return None
         batch: list[Planned] = [ChangeVersion(self._workflow.version)]
-        if ROOT in live.state.sections["tokens"]:  # one that has not begun gets them when it begins
+        if (data := live.state.sections["tokens"].get(ROOT)) is not None:  # one that has not begun gets all this when it begins
+            root, outermost = decode_token(data), self._plan(self._workflow).root.name
+            if root.node != outermost:
+                batch.append(UpdateToken(ROOT, msgspec.Raw(encode_token(root.replace(node=outermost)))))
             known = live.state.sections["variables"]
             fresh = self._workflow.definition.variables.items()
             batch += [SetVariable(name, msgspec.Raw(recode(value))) for name, value in fresh if name not in known]
@@ -184,6 +187,8 @@ class _Upgrade:
         who = state.identity
         if who.is_hand_driven:
             return ["transactions drive it, and no worker"]
+        if who.engine is not None:
+            return [f"{who.engine} runs it, and has its version in a history of its own"]
         if ROOT not in state.sections["tokens"] and state.sections["tokens"]:
             return ["it waits for its queue item, or was begun by a function"]
         try:
