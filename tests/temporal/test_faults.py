@@ -18,7 +18,7 @@ from tests.temporal.processes import WorkerProcess
 from tests.temporal.program import DEFINITION, effect, saga, work
 
 from stepwell import EngineUnavailable, ExecutionFailed, Retry, Stepwell, TemporalWorker, step
-from stepwell.flow import call, define, scope, sequence, signal
+from stepwell.flow import call, define, each, scope, sequence, signal
 
 __all__ = ["effect", "saga", "work"]
 
@@ -276,6 +276,16 @@ def test_long_run_goes_on_with_a_fresh_history(url: str) -> None:
             return len([found async for found in client.list_workflows(f"WorkflowId = 'execution-{run.execution_id}'")])
 
         assert until(lambda: (count := asked(server, lives)) > 1 and count) > 2
+
+        # Some of its steps are always under way, until no more begin.
+        crowd = each(
+            call("effect", {"name": "{{ item }}"}, name="e"), items=[f"{n}" for n in range(60)], concurrency=20, name="all"
+        )
+        run = well.start(define("crowded", crowd, output="done"), engine="temporal")
+        assert run.result(timeout=60) == "done"
+        assert well.load(run.execution_id).step_count >= 60
+        assert well.verify(run.execution_id).ok
+        assert until(lambda: asked(server, lives) > 1)
 
 
 def test_commit_from_outside_is_adopted(well: Stepwell, worker: TemporalWorker) -> None:
