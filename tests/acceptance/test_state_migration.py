@@ -432,6 +432,21 @@ def test_held_execution_is_left_to_its_worker(open_well: OpenWell) -> None:
     assert len(well.receipts(run.execution_id)) == 1
 
 
+def test_run_of_another_engine_keeps_its_version_until_it_ends(open_well: OpenWell) -> None:
+    """Its engine has what it has read in a history of its own."""
+    well = open_well("memory://", worker=False)
+    well.start(shop, execution_id="run", engine="temporal")
+    with well.transaction("run") as tx:
+        tx.set_variable("euros", 3)
+    migration(workflow="migration.shop", from_version=1, to_version=2)(total_in_cents)
+    with well.transaction("run") as tx:
+        tx.set_variable("euros", 4)
+    assert (well.load("run").variables, well.load("run").identity.state_version) == ({"cents": 400}, 1)
+    report = well.migrate_state()
+    assert (report.migrated, report.held) == (0, 1)
+    assert well.verify("run").ok
+
+
 def claims_of(well: Any, execution_id: str) -> int:
     head = store_under(well).head(execution_id)
     return 0 if head is None else head.claims

@@ -367,7 +367,8 @@ class _Migrating:
             except StepwellError as error:
                 self._fail(target, "", head.execution_id, error)
                 continue
-            if live.head.holder is not None:  # its session has read the state, and goes on from what it has read
+            # Its session, or its engine, has read the state, and goes on from what it has read.
+            if live.head.holder is not None or live.execution.state.identity.engine is not None:
                 found.held.add(head.execution_id)
             else:
                 changes.append(UnsharedChange(live.execution, live.head.fence, migrating=mutation))

@@ -28,15 +28,21 @@ def state_version(workflow: str) -> int:
 def due_migration(state: State) -> MigrateState | None:
     """Return the migration that the next commit has to make; None if the state is in the version that this process uses.
 
+    None, too, for an execution of another engine, which has what it has read in a history of its own and goes on from that.
+
     Raise ``StateNewer`` if newer code has written it, and ``MigrationFailed`` if a migration fails.
     """
-    if state.revision < 0:
+    if state.revision < 0 or not _is_other(state):
         return None
+    is_kept = state.identity.engine is not None and state.identity.state_version < state_version(state.identity.workflow_id)
+    return None if is_kept else migration_to(state, None)
+
+
+def _is_other(state: State) -> bool:
+    """Return whether a state is in another version than the one that this process uses."""
     who = state.identity
     line = line_of_workflow(who.workflow_id)
-    if line is None and who.state_version == FIRST_VERSION:
-        return None
-    return None if line is not None and line.current == who.state_version else migration_to(state, None)
+    return who.state_version != (FIRST_VERSION if line is None else line.current)
 
 
 def migration_to(state: State, version: int | None) -> MigrateState:
@@ -70,9 +76,9 @@ def migration_to(state: State, version: int | None) -> MigrateState:
 
 def at_current_version(state: State) -> ExecutionState:
     """Return a state as users see it, with its values in the version that this process uses. Nothing is written."""
-    migrating = due_migration(state)
-    if migrating is None:
+    if not _is_other(state):
         return ExecutionState(state)
+    migrating = migration_to(state, None)
     entries = state.copy_entries()
     for section, changed, removed in (
         ("context", migrating.context, migrating.without_context),
