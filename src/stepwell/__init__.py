@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         AddressRefused,
         AlreadyExists,
         AlreadyRecorded,
+        ChangeCancelled,
         CommitUnknown,
         Conflict,
         Corrupted,
@@ -120,6 +121,7 @@ if TYPE_CHECKING:
     from stepwell.state.conversations import Answer, ConversationSummary, Turn, TurnResult
     from stepwell.state.data_store import DataStore
     from stepwell.state.history import ExecutionSummary
+    from stepwell.state.hooks import Cancel, ExecutionEvent, Hook, Modify, ProposedChange, StepEvent
     from stepwell.state.locks import HeldLock
     from stepwell.web.app import stepwell_app
     from stepwell.web.client import Client, ClientRun
@@ -140,8 +142,10 @@ __all__ = [
     "BackupReport",
     "BackupSummary",
     "BackupVerification",
+    "Cancel",
     "CancelScope",
     "Change",
+    "ChangeCancelled",
     "Client",
     "ClientRun",
     "CommitUnknown",
@@ -160,6 +164,7 @@ __all__ = [
     "EventTrigger",
     "ExecutionCancelled",
     "ExecutionEnded",
+    "ExecutionEvent",
     "ExecutionFailed",
     "ExecutionRemoved",
     "ExecutionState",
@@ -173,6 +178,7 @@ __all__ = [
     "GovernanceViolated",
     "Health",
     "HeldLock",
+    "Hook",
     "Identity",
     "InvalidBackup",
     "InvalidDefinition",
@@ -193,6 +199,7 @@ __all__ = [
     "MigrationFailed",
     "MigrationProblem",
     "MigrationReport",
+    "Modify",
     "NoScriptEngine",
     "NotActive",
     "NotFound",
@@ -202,6 +209,7 @@ __all__ = [
     "Problem",
     "ProcessDied",
     "Progress",
+    "ProposedChange",
     "QueueItem",
     "QueueRequest",
     "QueueSettings",
@@ -226,6 +234,7 @@ __all__ = [
     "StateChange",
     "StateNewer",
     "Status",
+    "StepEvent",
     "StepFailed",
     "StepOutput",
     "StepRecord",
@@ -295,6 +304,7 @@ _HOMES = {
         "AddressRefused",
         "AlreadyExists",
         "AlreadyRecorded",
+        "ChangeCancelled",
         "CommitUnknown",
         "Conflict",
         "Corrupted",
@@ -397,6 +407,7 @@ _HOMES = {
     "model.access": ("AccessToken", "Identity", "IssuedToken", "Role", "SignalLink"),
     "state.conversations": ("Answer", "ConversationSummary", "Turn", "TurnResult"),
     "state.data_store": ("DataStore",),
+    "state.hooks": ("Cancel", "ExecutionEvent", "Hook", "Modify", "ProposedChange", "StepEvent"),
     "state.locks": ("HeldLock",),
     "web.app": ("stepwell_app",),
     "web.client": ("Client", "ClientRun"),

@@ -5,6 +5,7 @@
     │   ├── InvalidInput        a value, id, URL or argument that can never be accepted
     │   ├── LimitExceeded       over a configured limit
     │   ├── AlreadyRecorded     the step or trigger already has its output
+    │   ├── ChangeCancelled     a hook refused the change
     │   ├── InvalidSnapshot     snapshot bytes that cannot be restored here
     │   ├── InvalidBackup       files that are no backup, or a damaged one
     │   └── InvalidDefinition   a workflow definition with faults
@@ -53,6 +54,7 @@ __all__ = [
     "AddressRefused",
     "AlreadyExists",
     "AlreadyRecorded",
+    "ChangeCancelled",
     "CommitUnknown",
     "Conflict",
     "Corrupted",
@@ -165,6 +167,12 @@ class AlreadyRecorded(ValidationFailed):
     """The step output or trigger is already recorded; the first value stays."""
 
     code = "SW-103"
+
+
+class ChangeCancelled(ValidationFailed):
+    """A hook refused the change; nothing was written."""
+
+    code = "SW-109"
 
 
 class InvalidSnapshot(ValidationFailed):

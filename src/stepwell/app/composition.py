@@ -10,6 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from stepwell.app.health import Health, check_health
 from stepwell.app.sealing import NO_SEALING, Sealing
 from stepwell.clock import Clock, SystemClock
@@ -56,6 +58,7 @@ from stepwell.state.access import AccessOperations
 from stepwell.state.conversations import DAY_SECONDS, ConversationOperations
 from stepwell.state.copies import Copies
 from stepwell.state.executions import Executions
+from stepwell.state.hooks import Hooks
 from stepwell.state.locks import LockOperations, LockRenewal
 from stepwell.state.remote_locks import RemoteLocks
 from stepwell.state.request_log import RequestLog
@@ -128,10 +131,15 @@ class Parts:
         self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
         self.starting = Starting(self.executions, self.clock, new_id)
         self.errors = ErrorOperations(self.executions, self.state, lambda execution_id: self.run(execution_id, None))
+        self.hooks = Hooks(self.limits, self._use_hooks)
         self.retention = RetentionOperations(self.store, self.executions, self.clock)
         self.usage = UsageOperations(self.store, self.executions, self.limits)
         self.queue = QueueParts(self.store, self.executions, self.definitions, self.notifications)
         self.erasing = Erasing(self.plain_store, self.executions, self.queue.items, signing_key)
+
+    def _use_hooks(self, hooks: Hooks) -> None:
+        """Let changes pass the hooks from now on."""
+        self.executions.hooks = self.state.hooks = hooks
 
     def open(self) -> None:
         """Open the store, check its keys, and measure how far its clock is from this machine's."""
@@ -149,6 +157,7 @@ class Parts:
     def close(self) -> None:
         if self._worker_driver is not None:
             self._worker_driver.let_go()
+        self.hooks.close()
         self.lock_renewal.close()
         self.notifications.close()
         self.group.close()
@@ -198,7 +207,13 @@ class Parts:
 
     def health(self) -> Operation[Health]:
         """Check the store, and the worker if there is one."""
-        return check_health(self.store, self._writer, self._worker, self._dispatcher, self.clock, new_id)
+        found = yield from check_health(self.store, self._writer, self._worker, self._dispatcher, self.clock, new_id)
+        # A hook that is cut off is no reason to take the process out of service.
+        return (
+            found
+            if not self.hooks.list()
+            else msgspec.structs.replace(found, parts=found.parts | {"hooks": self.hooks.trouble or "ok"})
+        )
 
     def worker(self, driver: AsyncDriver, concurrency: int, lease_seconds: float, queues: tuple[str, ...]) -> Worker:
         """Return a worker on this store that also serves its queue."""

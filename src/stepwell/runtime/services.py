@@ -34,6 +34,7 @@ from stepwell.runtime.steps.scoped_state import StateReading, read_state
 from stepwell.runtime.steps.scripts import ScriptEngines
 from stepwell.runtime.steps.step_process import StepProcess
 from stepwell.state.executions import Executions
+from stepwell.state.hooks import Hooks
 
 __all__ = ["Services"]
 
@@ -84,6 +85,11 @@ class Services:
         self._tiers_until, self._tiers_lock = 0.0, asyncio.Lock()
         self.suspected_steps = asyncio.Lock()
         """Held by a step that may bring down the worker: others that may, too, wait until it has ended."""
+
+    @property
+    def hooks(self) -> Hooks | None:
+        """Return the hooks of this process; None if there are none."""
+        return self._executions.hooks
 
     @property
     def processes(self) -> ProcessPool[StepProcess]:

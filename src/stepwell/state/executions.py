@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from stepwell.clock import Clock, to_ms
+from stepwell.clock import Clock, from_ms, to_ms
 from stepwell.contract.store import Store
 from stepwell.errors import (
     Conflict,
@@ -27,7 +27,7 @@ from stepwell.model.execution_state import ONLY, ExecutionState, State
 from stepwell.model.external_engines import EngineRecord, record_of, records_path
 from stepwell.model.ids import NewId, check_id, check_key, check_trace_id, new_commit_id
 from stepwell.model.limits import Limits
-from stepwell.model.mutation import Create, MigrateState, encode_mutations
+from stepwell.model.mutation import Create, MigrateState, WriteState, encode_mutations
 from stepwell.model.queue_item import ItemMark
 from stepwell.model.queue_lifecycle import cancelled_in_wait, mark_of, waits_for_turn
 from stepwell.model.receipt import Receipt, ReceiptHeader, sign_head
@@ -44,6 +44,7 @@ from stepwell.model.value import Value, canonical
 from stepwell.pipeline.completions import Completion, Completions
 from stepwell.pipeline.operations import Operation, ReadHead, Write, read, write_many, write_or_raise
 from stepwell.state.history import History
+from stepwell.state.hooks import ExecutionEvent, Hooks
 from stepwell.state.subjects import Subjects
 
 __all__ = [
@@ -216,6 +217,8 @@ class Executions(History):
         self._clock, self._new_id = clock, new_id
         self._live = ExecutionCache()
         self.endings = Completions()
+        self.hooks: Hooks | None = None
+        """Functions of the user that are called at changes; None until there is one."""
         self._end_messages = end_messages
         self.redaction = Redaction()
         """What is declared secret for the whole well."""
@@ -311,6 +314,8 @@ class Executions(History):
         if self.subjects.sealed is not None:
             yield from self.subjects.ready(live.workspace_id, _data_key_of(live.state))
         try:
+            if self.hooks is not None:
+                batch = yield from self._passed_by_hooks(self.hooks, live, batch)
             draft, commit, header = self._prepare(session, batch, creation, opening)
         except (Conflict, ValidationFailed):
             # A retry meets its own first try in the state: a step that is recorded, a revision that is taken.
@@ -340,8 +345,18 @@ class Executions(History):
             self._live.forget(live.execution_id)
             raise
         fault("commit.applied")
+        if self.hooks is not None:
+            _tell_hooks(self.hooks, live, draft, commit)
         opened = encode_mutations(draft.mutations) if self.subjects.sealed is not None and is_sealed(commit.body) else None
         return Receipt.of(header, commit.digest, commit.body, opened)
+
+    def _passed_by_hooks(self, hooks: Hooks, live: CachedExecution, batch: Sequence[Planned]) -> Operation[Sequence[Planned]]:
+        """Return a batch as the hooks before changes of scoped state leave it. Raise ``ChangeCancelled`` if one refuses."""
+        writes = [each.op for each in batch if isinstance(each, WriteState)]
+        if not writes or not hooks.has("before_change"):
+            return batch
+        ops = iter((yield from read(lambda: hooks.before(writes, live.execution_id))))
+        return [WriteState(next(ops)) if isinstance(each, WriteState) else each for each in batch]
 
     def _settle(self, live: CachedExecution, draft: Draft, commit: Commit) -> None:
         """Apply a stored commit to the cached state."""
@@ -552,6 +567,29 @@ def _data_key_of(state: State) -> str | None:
 def _data_key_in(identity: bytes | None) -> str | None:
     # Most executions have no subject, and need not be decoded to know it.
     return decode_metadata(identity).data_key if identity is not None and b'"data_key"' in identity else None
+
+
+def _tell_hooks(hooks: Hooks, live: CachedExecution, draft: Draft, commit: Commit) -> None:
+    """Tell observers what a commit has changed."""
+    if draft.ops:
+        hooks.tell_of_changes(draft.ops, live.execution_id)
+    if draft.status is None or not hooks.has("on_execution"):
+        return
+    is_final = draft.status in FINAL
+    kinds = [*(["started"] if commit.revision == 0 else []), *(["ended"] if is_final else [])]
+    data = draft.get("identity", ONLY)
+    workflow_id = "" if data is None else decode_metadata(data).workflow_id
+    for kind in kinds:
+        event = ExecutionEvent(
+            kind=kind,
+            execution_id=live.execution_id,
+            workspace_id=live.workspace_id,
+            workflow_id=workflow_id,
+            status=draft.status,
+            revision=commit.revision,
+            at=from_ms(commit.committed_ms),
+        )
+        hooks.tell("on_execution", event)
 
 
 def _catch_up(live: CachedExecution, loaded: Loaded, behind: int) -> bool:

@@ -36,6 +36,7 @@ from stepwell.model.validation import refusal
 from stepwell.model.value import Value, canonical, decode, from_value
 from stepwell.pipeline.notifications import Notifications, Subscription
 from stepwell.pipeline.operations import Operation, read, wait, write_or_raise
+from stepwell.state.hooks import Hooks
 from stepwell.state.subjects import Subjects
 from stepwell.state.transaction_buffer import Buffer, HasScope, check_number, check_revision, scope_of, ttl_ms
 
@@ -65,11 +66,18 @@ class StateOperations:
         self.store, self.limits, self.notifications, self.clock = store, limits, notifications, clock
         self.subjects = Subjects(None)
         """Whose data scopes hold."""
+        self.hooks: Hooks | None = None
+        """Functions of the user that are called at changes; None until there is one."""
         self._writes_with_end = 0
 
     def write(self, *ops: StateOp, guards: tuple[LockGuard, ...] = ()) -> Operation[Sequence[object]]:
         """Write operations together, and return their answers."""
+        hooks = self.hooks
+        if hooks is not None and hooks.has("before_change"):
+            ops = tuple((yield from read(lambda: hooks.before(ops))))
         outcome = yield from write_or_raise(StateBatch(ops, guards))
+        if hooks is not None:
+            hooks.tell_of_changes(ops)
         if any(isinstance(op, Put) and op.ttl_ms is not None for op in ops):
             self._writes_with_end += 1
             if self._writes_with_end % _SWEEP_EVERY == 0:

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from stepwell.queue.engine_choices import EngineChoice
     from stepwell.queue.requests import QueueRequest
     from stepwell.state.history import ExecutionSummary
+    from stepwell.state.hooks import Hooks
     from stepwell.state.locks import HeldLock
     from stepwell.state.request_log import KeptReply, RequestKey
 
@@ -491,6 +492,11 @@ class Stepwell:
     def workspaces(self) -> Workspaces:
         """Return the workspaces of this store and their tiers."""
         return faces.Workspaces(self._parts.queue.workspaces, self._driver)
+
+    @property
+    def hooks(self) -> Hooks:
+        """Return the hooks of this well: functions that are called before and after changes, and told of runs and steps."""
+        return self._parts.hooks
 
     @property
     def retention(self) -> Retention:

@@ -27,6 +27,7 @@ from stepwell.runtime.steps.context import StepContext, here
 from stepwell.runtime.steps.outcome import Told, error_names, error_value
 from stepwell.runtime.steps.secret_errors import hide_secrets
 from stepwell.runtime.unwinding import Unwinding
+from stepwell.state.hooks import StepEvent
 
 if TYPE_CHECKING:
     from stepwell.runtime.services import Services  # which has the engines of scripts, and they make attempts at steps
@@ -157,23 +158,47 @@ class Attempts:
         started_by = self._execution.state.sections["trigger"].get(ONLY)
         context = StepContext(self._identity, key, number, services.limits, services.state_reading, started_by, step.name)
         began = services.clock.now()
+        if services.hooks is not None:
+            self._tell("started", step, key, number, began, None)
         try:
             output = await _attempt(step, context, arguments, keywords, services, seconds)
         except Exception as error:  # noqa: BLE001 - the caller's policy decides what it means
             if self._identity.secrets:
                 hide_secrets(self._identity.secrets, error, started_by, (arguments, keywords))
             # No variable of this frame may keep the error: its traceback has the frame, which would be a reference cycle.
-            return self._result(context, began, b"", error)
+            return self._ended(step, key, number, self._result(context, began, b"", error))
         finally:
             if suspicion is not None:
                 suspicion.end()
-        return self._result(context, began, output, None)
+        return self._ended(step, key, number, self._result(context, began, output, None))
 
     def _result(self, context: StepContext, began: datetime, output: bytes, error: Exception | None) -> AttemptResult:
         ended = self._services.clock.now()
         landing = context.buffer.batch() if error is None else ()
         spent = context.buffer.spent
         return AttemptResult(output, error, (ended - began) // _MS, ended, landing, self.budget.spending(spent), spent)
+
+    def _ended(self, step: Step[..., Any], key: str, number: int, made: AttemptResult) -> AttemptResult:
+        """Tell observers of the end of an attempt, if there are any; return its result."""
+        if self._services.hooks is not None:
+            self._tell("ended", step, key, number, made.ended_at, made.error)
+        return made
+
+    def _tell(self, kind: str, step: Step[..., Any], key: str, number: int, at: datetime, error: Exception | None) -> None:
+        hooks, who = self._services.hooks, self._identity
+        if hooks is not None and hooks.has("on_step"):
+            event = StepEvent(
+                kind=kind,
+                execution_id=who.execution_id,
+                workspace_id=who.workspace_id,
+                workflow_id=who.workflow_id,
+                step=step.name,
+                key=key,
+                attempt=number,
+                at=at,
+                error=None if error is None else f"{type(error).__name__}: {error}",
+            )
+            hooks.tell("on_step", event)
 
 
 def run_attempt(step: Step[..., Any], context: StepContext, keywords: dict[str, Any], services: Services) -> Awaitable[bytes]:
