@@ -54,7 +54,11 @@ async def test_the_list_of_runs_follows_without_a_reload(chromium: Chromium, sit
         await visit.page.evaluate("window.isSamePage = true")
         await expect(visit.page.locator("#live-chip")).to_have_text("Live")
         await ask(site, "PUT", "/runs/appears", json={"workflow": "order"})
-        await expect(visit.page.get_by_role("main").get_by_role("link", name="appears", exact=True)).to_be_visible()
+        await expect(visit.page.get_by_role("link", name="1 new")).to_be_visible()  # no row moves under the pointer
+        row = visit.page.get_by_role("row", name="reminder-1")
+        await expect(row).to_contain_text("Waiting")
+        await ask(site, "POST", "/runs/reminder-1/cancel")
+        await expect(row).to_contain_text("Cancelled")
         assert await visit.page.evaluate("window.isSamePage")
 
 
