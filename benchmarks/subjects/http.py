@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.measurement import Measurement, Target, at_most
 from benchmarks.plan import Plan
+from benchmarks.rounds import in_turns, median_ratio
 from stepwell import AsyncStepwell, step, workflow
 from stepwell.flow import function
 
@@ -187,15 +188,18 @@ def streams(plan: Plan) -> Iterator[Measurement]:
     with _serving(url, plan.folder) as server:
         server.ask("POST", "/api/v1/runs", {"workflow": "benchmark-nothing"})
         before = server.megabytes
+        alone, _, _ = asyncio.run(_read_beside(server, 0, seconds, rate, plan))
         took, middle, events = asyncio.run(_read_beside(server, clients, seconds, rate, plan))
         after = server.megabytes
-    took.sort()
-    p99 = took[int(len(took) * 0.99) - 1]
+    p99, raw = (sorted(each)[int(len(each) * 0.99) - 1] for each in (took, alone))
     flat = after <= middle * 1.05 + 2
     yield Measurement(
         f"{plan.name}.p99",
         p99,
         "ms",
+        raw,
+        "the same reads without streams",
+        p99 / raw,
         target=at_most(f"{rate} reads/s beside {clients:,} streams, p99 ms", p99, 50),
         note=f"{len(took):,} reads in {seconds} s, p50 {median(took):.1f} ms; {events:,} events were received",
     )
@@ -262,24 +266,23 @@ def _request(server: _Server, path: str, accept: str) -> bytes:
 def start(plan: Plan) -> Iterator[Measurement]:
     """Measure a start over HTTP beside one in process, each on the same kind of store, one after another."""
     count = plan.size(300, 10)
-    ours: list[float] = []
-    raws: list[float] = []
-    with _own_workflows():
+    url = f"sqlite:///{plan.folder}/start.db?synchronous=NORMAL"
+    with _own_workflows(), _serving(url, plan.folder) as server:
         flow = workflow(name="benchmark-nothing")(_nothing)
-        for number in range(plan.rounds + 1):
-            url = f"sqlite:///{plan.folder}/start-{number}.db?synchronous=NORMAL"
-            with _serving(url, plan.folder) as server:
+
+        def over_http() -> float:
+            began = time.perf_counter()
+            for _ in range(count):
                 server.ask("POST", "/api/v1/runs", {"workflow": "benchmark-nothing"})
-                began = time.perf_counter()
-                for _ in range(count):
-                    server.ask("POST", "/api/v1/runs", {"workflow": "benchmark-nothing"})
-                took = (time.perf_counter() - began) / count * 1000
-            raw = asyncio.run(_start_here(f"sqlite:///{plan.folder}/here-{number}.db?synchronous=NORMAL", flow, count))
-            if number:
-                ours.append(took)
-                raws.append(raw)
-    ratio = median(our / raw for our, raw in zip(ours, raws, strict=True))
-    yield Measurement(f"{plan.name}.api", median(ours), "ms", median(raws), "well.start in process, with its worker", ratio)
+            return (time.perf_counter() - began) / count * 1000
+
+        def in_process() -> float:
+            return asyncio.run(_start_here(f"sqlite:///{plan.folder}/here.db?synchronous=NORMAL", flow, count))
+
+        ours, raws = in_turns(plan.rounds, over_http, in_process)
+    yield Measurement(
+        f"{plan.name}.api", median(ours), "ms", median(raws), "well.start in process, with its worker", median_ratio(ours, raws)
+    )
 
 
 async def _nothing(number: int = 0) -> int:

@@ -9,6 +9,7 @@ import httpx
 from playwright.async_api import Page, expect
 from tests.browser.chromium import PHONE, Chromium, Visit, in_browser
 from tests.browser.site import Site
+from tests.support.proxy import Proxy, Verdict
 
 V1 = "/api/v1"
 _FOCUSED = "(e => (e.labels?.[0] ?? e).innerText || e.ariaLabel || '')(document.activeElement)"
@@ -219,3 +220,23 @@ async def test_a_viewer_sees_every_action_and_may_do_none(chromium: Chromium, si
         for path in ("/schedules/nightly", "/definitions/ship", "/scopes/workspace/greeting", "/queues", "/approvals"):
             await visit.go(path)
             assert await visit.page.evaluate(_ENABLED) == [], path
+
+
+@in_browser
+async def test_a_page_that_loses_its_server_says_since_when_and_catches_up(chromium: Chromium, sites: dict[str, Site]):
+    site = sites["work"]
+    port = int(site.origin.rpartition(":")[2])
+    with Proxy(port) as away:
+        origin = f"http://127.0.0.1:{away.port}"
+        async with chromium.visit(origin, site.sessions["operator"]) as visit:
+            chip = visit.page.locator("#live-chip")
+            await visit.go("/runs/approval-ada")
+            await expect(chip).to_have_text("Live")
+            away.on_request = lambda _: Verdict.CUT
+            away.cut()
+            await expect(chip).to_contain_text(re.compile(r"showing \d\d:\d\d:\d\d"), timeout=20_000)
+            await expect(visit.page.get_by_role("heading", name="approval-ada")).to_be_visible()  # what was there stays
+            await ask(site, "POST", "/runs/approval-ada/cancel")
+            away.on_request = lambda _: Verdict.PASS
+            await expect(visit.page.locator("#run .status").first).to_have_text("Cancelled", timeout=30_000)
+            visit.complaints.clear()  # Chromium notes each attempt that found no network

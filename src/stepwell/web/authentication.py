@@ -36,6 +36,7 @@ __all__ = [
     "ProxyIdentity",
     "check_csrf",
     "check_same_origin",
+    "credentials_of",
     "csrf_token",
     "is_loopback",
     "workspace_of",
@@ -62,6 +63,12 @@ def is_loopback(request: Request) -> bool:
     """Return whether a request comes from this machine."""
     host = "" if request.client is None else request.client.host
     return host in ("::1", "localhost") or host.startswith("127.")
+
+
+def credentials_of(request: Request) -> tuple[str, str] | None:
+    """Return what tells the credentials of a request from others; None if they are not a token or a session of Stepwell."""
+    found = request.headers.get("authorization", ""), request.cookies.get(COOKIE, "")
+    return found if any(found) else None
 
 
 class ProxyIdentity(msgspec.Struct, frozen=True, kw_only=True):

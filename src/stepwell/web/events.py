@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from random import random
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,11 @@ log = logging.getLogger(__name__)
 
 _RUN_SECONDS, _WORKSPACE_SECONDS = 0.2, 1.0
 _PAGE = 200
+_MOST_TEXTS = 1_000
+_RIGHTS_SECONDS = 5.0
+_SPREAD_SECONDS = 0.0005
+"""How far the clients of a workspace are apart when they are told of a change: a thousand at once would hold up all requests."""
+_MOST_SPREAD_SECONDS = 0.5
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,12 +70,22 @@ class _Followed:
     def __init__(self) -> None:
         self.clients = 0
         self.state: Any = None
+        self.moments: list[int] = []
+        self.events: list[Event] = []
+        """Of a workspace: its runs in the order in which they changed, shared by all clients."""
         self.changed = asyncio.Event()
 
     def change(self, state: Any) -> None:
         self.state = state
         self.changed.set()
         self.changed = asyncio.Event()
+
+    def list_runs(self, page: list[ExecutionSummary]) -> None:
+        """Make the events of a page of runs, from those of the page before where a run has not changed."""
+        known = {(event.data.execution_id, event.id): event for event in self.events}
+        rows = sorted(((_moment(each), each) for each in page), key=lambda row: row[0])
+        self.moments = [moment for moment, _ in rows]
+        self.events = [known.get((each.execution_id, moment)) or Event(event="run", id=moment, data=each) for moment, each in rows]
 
 
 class EventHub:
@@ -79,12 +96,40 @@ class EventHub:
         self._runs: dict[str, _Followed] = {}
         self._workspaces: dict[tuple[str, str | None, str | None], _Followed] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._texts: dict[int, tuple[Event, str]] = {}
+        self._rights: dict[object, tuple[float, bool]] = {}
         self.clients = 0
 
     def check_room(self) -> None:
         """Raise ``HttpProblem`` (503) if no further stream can be opened."""
         if self.clients >= self._limits.event_clients:
             raise HttpProblem("busy", f"{self.clients:,} streams of events are open, the most that this server takes")
+
+    def text_of(self, event: Event) -> str:
+        """Return an event as a server-sent event; the same one is encoded once for all its clients."""
+        known = self._texts.get(id(event))
+        if known is not None and known[0] is event:  # the id of an event that is gone may be another's
+            return known[1]
+        number = "" if event.id is None else f"id: {event.id}\n"
+        text = f"event: {event.event}\n{number}data: {msgspec.json.encode(event.data).decode()}\n\n"
+        if len(self._texts) >= _MOST_TEXTS:
+            self._texts.clear()
+        self._texts[id(event)] = event, text
+        return text
+
+    async def may_go_on(self, who: object, is_allowed: Callable[[], Awaitable[bool]]) -> bool:
+        """Return whether a caller may still read; streams with the same credentials share the answer for some seconds.
+
+        - ``who``: what tells the caller's credentials from others.
+        """
+        now, known = monotonic(), self._rights.get(who)
+        if known is not None and now - known[0] < _RIGHTS_SECONDS:
+            return known[1]
+        allowed = await is_allowed()
+        if len(self._rights) >= _MOST_TEXTS:
+            self._rights.clear()
+        self._rights[who] = now, allowed
+        return allowed
 
     async def close(self) -> None:
         """Stop following."""
@@ -142,19 +187,22 @@ class EventHub:
                 page: list[ExecutionSummary] | None = followed.state
                 if page is None:
                     page = await self._page(key)
+                    followed.list_runs(page)
+                    followed.state = page
                 if seen is None:
                     seen = _newest(page)
                     yield Event(event="snapshot", id=seen, data=page)
                 else:
-                    since = seen
-                    fresh = sorted((each for each in page if _moment(each) > since), key=_moment)
+                    fresh = followed.events[bisect_right(followed.moments, seen) :]
                     if len(fresh) == _PAGE:
                         seen = _newest(page)
                         yield Event(event="reset", id=seen, data=page)
-                    for each in fresh if len(fresh) < _PAGE else ():
-                        seen = _moment(each)
-                        yield Event(event="run", id=seen, data=each)
+                    for event in fresh if len(fresh) < _PAGE else ():
+                        seen = event.id or seen
+                        yield event
                 await changed.wait()
+                spread = min(followed.clients * _SPREAD_SECONDS, _MOST_SPREAD_SECONDS)
+                await asyncio.sleep(random() * spread)  # noqa: S311 - only spreads load
         finally:
             self._leave(self._workspaces, key, followed)
 
@@ -193,6 +241,7 @@ class EventHub:
                     log.warning("the runs of workspace %r could not be read, trying again: %s", key[0], error)
                     continue
                 if page != followed.state:
+                    followed.list_runs(page)
                     followed.change(page)
 
     async def _page(self, key: tuple[str, str | None, str | None]) -> list[ExecutionSummary]:
@@ -211,6 +260,7 @@ def _newest(page: list[ExecutionSummary]) -> int:
 class EventResponse:
     """Sends events as they come, as ``text/event-stream`` or as JSON lines; ends when the client is gone or does not read.
 
+    - ``who``: what tells the caller's credentials from others, so that their streams share one check; None: not shared.
     - ``is_allowed``: whether the caller may still read, asked as often as heartbeats are sent: a revoked token ends its streams.
     - ``on_drop``: called when a client is dropped because it does not read.
     """
@@ -222,10 +272,12 @@ class EventResponse:
         limits: HttpLimits,
         *,
         is_lines: bool,
+        who: object = None,
         is_allowed: Callable[[], Awaitable[bool]],
         on_drop: Callable[[], object],
     ) -> None:
         self._hub, self._events, self._limits, self._is_lines, self._on_drop = hub, events, limits, is_lines, on_drop
+        self._who = self if who is None else who
         self._is_allowed, self._checked_at = is_allowed, monotonic()
         self.status_code = 200
         self.headers: dict[str, str] = {
@@ -295,13 +347,12 @@ class EventResponse:
         if now - self._checked_at < self._limits.heartbeat_seconds:
             return True
         self._checked_at = now
-        return await self._is_allowed()
+        return await self._hub.may_go_on(self._who, self._is_allowed)
 
     def _text(self, event: Event) -> str:
         if self._is_lines:
             return msgspec.json.encode(event).decode() + "\n"
-        number = "" if event.id is None else f"id: {event.id}\n"
-        return f"event: {event.event}\n{number}data: {msgspec.json.encode(event.data).decode()}\n\n"
+        return self._hub.text_of(event)
 
 
 async def _until_gone(receive: Receive) -> None:

@@ -27,6 +27,7 @@ from stepwell.runtime.progress import Progress
 from stepwell.runtime.step_history import StepRecord
 from stepwell.state.history import ExecutionSummary, no_execution
 from stepwell.state.request_log import KeptReply
+from stepwell.web.authentication import credentials_of
 from stepwell.web.events import Event, EventResponse
 from stepwell.web.filters import SPAN, parse_filter
 from stepwell.web.paging import Count, PageQuery, page_reply
@@ -598,8 +599,10 @@ async def _stream(call: Call, events: Any) -> Any:
         async def is_allowed() -> bool:
             return await call.server.authenticator.identity_of(call.request) == call.identity
 
+        credentials = credentials_of(call.request)
+        who = None if credentials is None else (credentials, call.identity)
         is_lines, on_drop = "application/x-ndjson" in accept, call.server.metrics.dropped.inc
-        return EventResponse(hub, events, limits, is_lines=is_lines, is_allowed=is_allowed, on_drop=on_drop)
+        return EventResponse(hub, events, limits, is_lines=is_lines, who=who, is_allowed=is_allowed, on_drop=on_drop)
     return await _poll(call, events)
 
 

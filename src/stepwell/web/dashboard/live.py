@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, cast
 
 from stepwell.web.api.runs import STREAM_FIELDS
+from stepwell.web.authentication import credentials_of
 from stepwell.web.dashboard.screen import View, screen
 from stepwell.web.events import Event, EventResponse
 from stepwell.web.filters import parse_filter
@@ -80,7 +81,9 @@ async def follow(view: View) -> Response:
         return await view.server.authenticator.identity_of(view.request) == view.identity
 
     on_drop = view.server.metrics.dropped.inc
-    found = EventResponse(hub, changes(events), view.server.limits, is_lines=False, is_allowed=is_allowed, on_drop=on_drop)
+    credentials = credentials_of(view.request)
+    who = None if credentials is None else (credentials, view.identity)
+    found = EventResponse(hub, changes(events), view.server.limits, is_lines=False, who=who, is_allowed=is_allowed, on_drop=on_drop)
     return cast("Response", found)
 
 
