@@ -398,7 +398,7 @@ def _converted(
             continue
         try:
             data = line.convert(row.data, key, row.version, version)
-            if line.convert(row.data, key, row.version, version) != data:
+            if line.convert_again(row.data, key, row.version, version) != data:
                 raise _impure(line)
         except StepwellError as error:
             problems.append((key, error))

@@ -16,10 +16,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from stepwell.errors import InvalidInput, MigrationFailed, StateNewer, ValidationFailed
 from stepwell.model.ids import check_key
 from stepwell.model.scope import Scope
-from stepwell.model.value import Value, canonical, decode
+from stepwell.model.value import Value, canonical, decode, recode
 
 __all__ = [
     "EXECUTION",
@@ -72,6 +74,8 @@ class MigrationLine:
         self.name = name
         self._steps: dict[int, _Step] = {}
         self._current: int | None = None
+        self._ways: dict[tuple[int, int], tuple[_Step, ...]] = {}
+        """The migrations from one version to another, for those that were asked for."""
 
     def add(self, step: _Step) -> None:
         """Add a migration. Raise ``InvalidInput`` if another has its place."""
@@ -83,6 +87,7 @@ class MigrationLine:
             )
         self._steps[step.before] = step
         self._current = None
+        self._ways.clear()
 
     @property
     def current(self) -> int:
@@ -125,6 +130,27 @@ class MigrationLine:
 
         Raise ``StateNewer`` if there is no way back to an earlier one, and ``MigrationFailed`` if a migration is missing or fails.
         """
+        value = self._converted(data, key, version, to)
+        try:
+            return canonical(value, what="the migrated value")
+        except ValidationFailed as error:
+            raise MigrationFailed(f"the migration of {self.name!r} to version {to} gives no value: {error.message}") from None
+
+    def convert_again(self, data: bytes, key: str, version: int, to: int) -> bytes:
+        """Return the same as a call of ``convert`` that has succeeded, if the migrations are pure."""
+        try:
+            return recode(self._converted(data, key, version, to))
+        except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):  # no value this time
+            return b""
+
+    def _converted(self, data: bytes, key: str, version: int, to: int) -> Value:
+        value = decode(data)
+        for step in self._ways.get((version, to)) or self._way(key, version, to):
+            value = self._made(step, value, key, is_back=version > to)
+        return value
+
+    def _way(self, key: str, version: int, to: int) -> tuple[_Step, ...]:
+        """Return the migrations from one version to another, in order. Raise if there is no way."""
         if version > to and not self.can_convert(version, to):
             raise _newer(self.name, key, version, to)
         if not self.can_convert(version, to):
@@ -132,19 +158,14 @@ class MigrationLine:
                 f"a value of {self.name!r} is at version {version}, and no migration of this process starts there; the first is "
                 f"from version {self.first}: import the earlier ones"
             )
-        value = decode(data)
-        way = range(version, to) if version < to else range(version - 1, to - 1, -1)
-        for before in way:
-            value = self._made(self._steps[before], value, key, is_back=version > to)
-        try:
-            return canonical(value, what=f"the migrated value of {self.name!r}")
-        except ValidationFailed as error:
-            raise MigrationFailed(f"the migration of {self.name!r} to version {to} gives no value: {error.message}") from None
+        befores = range(version, to) if version < to else range(version - 1, to - 1, -1)
+        found = self._ways[version, to] = tuple(self._steps[each] for each in befores)
+        return found
 
     def _made(self, step: _Step, value: Value, key: str, *, is_back: bool) -> Value:
         try:
             made = step.convert(value, key, is_back=is_back)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # it may be called in the thread that writes for everybody
             way = f"{step.before + 1} to {step.before}" if is_back else f"{step.before} to {step.before + 1}"
             raise MigrationFailed(
                 f"the migration of {self.name!r} from version {way} failed: {type(error).__name__}: {error}"
