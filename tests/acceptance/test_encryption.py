@@ -29,7 +29,8 @@ from stepwell import (
 from stepwell.contract.store import Store
 from stepwell.model.commit import StateBatch
 from stepwell.model.data_key import data_key_path, key_id_of_workspace
-from stepwell.model.scoped_operations import Put
+from stepwell.model.scoped_operations import Copy, Increment, Put
+from stepwell.stores.sealed_store import SealedStore
 from stepwell.testing.conformance.fixtures import MakeStore
 
 MARK = "Zaphod-Beeblebrox"
@@ -249,6 +250,12 @@ def test_counters_merges_copies_and_ttls_work_on_encrypted_scopes(open_well: Ope
     assert state.copy("absent", "other") is False
     assert state.move("other", "third", scope=Scope.globals()) is True
     assert (state.get("other"), well.state.globals.get("third")) == (None, MARK)
+    with well.state.transaction() as tx:
+        tx.state(state).set("k", 5)
+        tx.state(state).increment("k", 2)
+    assert state.get("k") == 7
+    assert state.copy("k", "of-k") is True
+    assert state.get("of-k") == 7
     revision = state.set("c", 1)
     assert state.compare_and_set("c", 2, revision=revision) > revision
     with pytest.raises(Conflict):
@@ -382,3 +389,28 @@ def test_cached_state_in_another_process_ends_with_the_key(open_well: OpenWell, 
     well.erase(SUBJECT, cancel=True)
     with pytest.raises(ValueErased):
         other.load("a")
+
+
+def test_units_of_one_group_see_what_comes_before_them(store: Store) -> None:
+    sealed: Any = SealedStore(store, OLD, None)
+    path, raw = Scope.custom("group").path, msgspec.Raw
+    done = sealed.write(
+        (
+            StateBatch((Put(path, "n", raw(b"1")),)),
+            StateBatch((Increment(path, "n", 4),)),
+            StateBatch((Put(path, "text", raw(b'"a"')),)),
+            StateBatch((Copy(path, "text", path, "copy"), Copy(path, "none", path, "other"), Copy(path, "n", path, "m"))),
+            StateBatch((Put(path, "x", raw(b'"b"')), Copy(path, "x", path, "y", move=True))),
+        )
+    )
+    assert [each.answers[-1] for each in done[1:2]] == [5]
+    assert list(done[3].answers) == [True, False, True]
+    assert list(done[4].answers)[1] is True
+    found = sealed.entries(path, ("n", "m", "text", "copy", "other", "x", "y"))
+    assert {key: row.data for key, row in found.items()} == {
+        "n": b"5",
+        "m": b"5",
+        "text": b'"a"',
+        "copy": b'"a"',
+        "y": b'"b"',
+    }

@@ -47,6 +47,8 @@ from stepwell.model.scoped_operations import (
     Put,
     StateOp,
     StoredEntry,
+    Touch,
+    current_entry,
 )
 from stepwell.model.sealed_value import Place, is_sealed, open_value, read_sealed, seal_value
 from stepwell.model.snapshot import StoredSnapshot, seal_snapshot, stored_state
@@ -181,6 +183,8 @@ class SealedStore:
         self.inner, self.compress_over = inner, compress_over
         self.keys = None if ring is None else DataKeys(inner, ring)
         self._is_passing = False
+        self._numbers: set[tuple[str, str]] = set()
+        """Keys that the store adds to in the write under way: what the same write puts there stays as it is."""
 
     @contextmanager
     def passing(self) -> Generator[None]:
@@ -379,6 +383,10 @@ class SealedStore:
         """Write units as ``Store.write`` does, with their values sealed."""
         if self._is_passing:
             return self.inner.write(units)
+        if len(units) > 1 and any(isinstance(op, Copy) for unit in units for op in _ops_of(unit)):
+            # A copy is sealed from what is stored now, so what comes before it has to be there.
+            return [outcome for unit in units for outcome in self.write((unit,))]
+        self._numbers = {(op.scope, op.key) for unit in units for op in _ops_of(unit) if isinstance(op, Increment | Merge)}
         outcomes: list[Outcome | None] = [None] * len(units)
         sealed: list[tuple[int, Unit, list[int]]] = []
         for number, unit in enumerate(units):
@@ -452,11 +460,10 @@ class SealedStore:
     def _sealed_ops(self, ops: Sequence[StateOp], answers: list[int]) -> tuple[StateOp, ...]:
         """Return operations with sealed values; note of each copy how many operations it became."""
         sealed: list[StateOp] = []
-        for op in ops:
-            if isinstance(op, Put | Migrate) and holds_values(op.scope):
+        for number, op in enumerate(ops):
+            if isinstance(op, Put | Migrate) and holds_values(op.scope) and (op.scope, op.key) not in self._numbers:
                 sealed.append(msgspec.structs.replace(op, value=msgspec.Raw(self._value(op.scope, op.key, bytes(op.value)))))
-            elif isinstance(op, Copy):
-                copied = self._copied(op)
+            elif isinstance(op, Copy) and (copied := self._copied(op, ops[:number])) is not None:
                 sealed += copied
                 answers.append(len(copied))
                 continue
@@ -473,17 +480,26 @@ class SealedStore:
             pair = self._key(workspace_of_values(scope), self.keys.of_scope(scope))
         return seal_value(data, ("state", scope, key), pair, self.compress_over)
 
-    def _copied(self, op: Copy) -> list[StateOp]:
-        """Return the operations of a copy: what is sealed for one place opens at no other, so the value is sealed anew."""
-        row = self.entries(op.scope, (op.key,)).get(op.key)
-        if row is None or row.data is None:
-            return []
+    def _copied(self, op: Copy, before: Sequence[StateOp]) -> list[StateOp] | None:
+        """Return the operations of a copy: what is sealed for one place opens at no other, so the value is sealed anew.
+
+        None for a value that is not sealed: the store copies it.
+        """
+        for earlier in reversed(before):
+            if isinstance(earlier, Put) and (earlier.scope, earlier.key) == (op.scope, op.key):
+                value = msgspec.Raw(self._value(op.to_scope, op.to_key, bytes(earlier.value)))
+                put = Put(op.to_scope, op.to_key, value, ttl_ms=earlier.ttl_ms, sliding=earlier.sliding)
+                return [put, Delete(op.scope, op.key)] if _is_moved(op) else [put]
+            if earlier.scope == op.scope and getattr(earlier, "key", op.key) == op.key and not isinstance(earlier, Copy | Touch):
+                return None  # deleted, cleared, or a number
+        row = self.inner.entries(op.scope, (op.key,)).get(op.key)
+        if row is None or row.data is None or not is_sealed(row.data):
+            return None
+        row = current_entry(op.scope, op.key, self._entry(op.scope, op.key, row))
         left = None if row.expires_ms is None else max(1, row.expires_ms - self.inner.now_ms())
-        value = msgspec.Raw(self._value(op.to_scope, op.to_key, row.data))
-        ttl_ms = row.ttl_ms if row.sliding else left
-        put = Put(op.to_scope, op.to_key, value, ttl_ms=ttl_ms, sliding=row.sliding, version=row.version)
-        is_moved = op.move and (op.scope, op.key) != (op.to_scope, op.to_key)
-        return [put, Delete(op.scope, op.key, row.revision)] if is_moved else [put]
+        value = msgspec.Raw(self._value(op.to_scope, op.to_key, row.data or b"null"))
+        put = Put(op.to_scope, op.to_key, value, ttl_ms=row.ttl_ms if row.sliding else left, sliding=row.sliding)
+        return [put, Delete(op.scope, op.key, row.revision)] if _is_moved(op) else [put]
 
     def _make_plain(self, scope: str, key: str) -> None:
         """Store a sealed value as it is, before the store adds to it."""
@@ -523,6 +539,14 @@ class SealedStore:
             data = self._input(answer.input, answer.workspace_id, answer.item_id)
             return answer if data is answer.input else msgspec.structs.replace(answer, input=data)
         return answer
+
+
+def _ops_of(unit: Unit) -> Sequence[StateOp]:
+    return unit.ops if isinstance(unit, Commit | StateBatch) else ()
+
+
+def _is_moved(op: Copy) -> bool:
+    return op.move and (op.scope, op.key) != (op.to_scope, op.to_key)
 
 
 def _merged(answers: Sequence[object], counts: Sequence[int]) -> list[object]:
