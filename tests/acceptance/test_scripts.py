@@ -336,6 +336,49 @@ def test_script_runs_a_workflow_and_gets_the_outputs_of_its_steps(well: Any) -> 
     assert run(well, code) == [True, 12, outputs, 6, ["a", "b"], [3, 12], "workflow twice completed with 2 steps"]
 
 
+NAMES = {
+    "State": "save load set get delete list list_keys workflow_get workflow_list agent_get agent_set tool_get tool_set migrate "
+    "get_migration_status get_schema_versions create_backup list_backups restore_backup validate_backup get_storage_usage "
+    "cleanup_backups",
+    "Workflow": "builder sequential parallel conditional loop list get remove register clear types execute",
+    "Workflow.builder()": "name description sequential parallel conditional loop loop_workflow error_strategy timeout_ms add_step "
+    "add_template_step condition add_then_step add_else_step add_branch with_range with_collection with_while loop_condition "
+    "max_iterations max_concurrency build",
+    "Workflow.sequential{name = 'w', steps = {{name = 'a', tool = 'script.double', input = {number = 1}}}}": "type name id execute "
+    "get_info get_state set_state set_shared_data on_before_execute on_after_execute on_error get_output get_all_outputs "
+    "list_outputs clear_outputs get_execution_id emit debug validate get_metrics",
+    "workflow.state": "get set delete list",
+    "step.state": "get set delete list",
+    "os": "time date",
+}
+"""What scripts of the origin call, by the object that they call it on."""
+
+
+def test_every_name_that_scripts_of_the_origin_call_is_there(well: Any) -> None:
+    lists = ", ".join(f"{{{where}, '{names}'}}" for where, names in NAMES.items())
+    code = f"""
+        local missing = {{}}
+        for _, pair in ipairs({{{lists}}}) do
+            for name in pair[2]:gmatch("[%w_]+") do
+                if pair[1][name] == nil then missing[#missing + 1] = name end
+            end
+        end
+        return missing
+    """
+    assert run(well, code) == {}
+
+
+def test_script_finds_the_outputs_of_what_it_executed_in_its_state(well: Any) -> None:
+    code = """
+        local made = Workflow.sequential{name = "once", steps = {{name = "a", tool = "script.double", input = {number = 4}}}}
+        local id = made:execute{}.execution_id
+        made:emit("done", 1)
+        return {State.workflow_get(id, "a"), State.workflow_list(id), State.workflow_get(made.id, "a"), made:get_execution_id() == id,
+            State.workflow_get(id, "none") == nil}
+    """
+    assert run(well, code) == [8, ["a"], 8, True, True]
+
+
 def test_workflows_nest_and_functions_run_as_children(well: Any) -> None:
     code = """
         local inner = Workflow.builder():name("inner"):sequential():add_step{name = "d", tool = "script.double"}:build()

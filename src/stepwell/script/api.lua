@@ -61,10 +61,32 @@ end
 
 local BACKUP, MIGRATE = "people do it with `stepwell backup`", "people do it with `stepwell migrate`"
 
+-- The outputs of workflows that this script has executed, by their execution ids and names.
+local executed = {}
+
+--- The state of a workflow, or the output of one of its steps if this script has executed it.
+local function workflow_get(id, key)
+  local outputs = executed[text_of(id)]
+  if outputs and outputs.found[key] ~= nil then return outputs.found[key] end
+  if outputs and outputs.is_run then return nil end
+  return ask("state.get", "workflow:" .. text_of(id), key)
+end
+
+local function workflow_list(id)
+  local outputs, names, seen = executed[text_of(id)], mark_list({}), {}
+  if outputs then
+    for name in pairs(outputs.found) do names[#names + 1], seen[name] = name, true end
+    if outputs.is_run then return names end
+  end
+  for _, name in pairs(ask("state.list", "workflow:" .. text_of(id))) do
+    if not seen[name] then names[#names + 1] = name end
+  end
+  return names
+end
+
 local State = freeze({
   get = get, load = get, set = set, save = set, delete = delete, list = list, list_keys = list,
-  workflow_get = function(id, key) return ask("state.get", "workflow:" .. text_of(id), key) end,
-  workflow_list = function(id) return ask("state.list", "workflow:" .. text_of(id)) end,
+  workflow_get = workflow_get, workflow_list = workflow_list,
   agent_get = function(id, key) return ask("state.get", "agent:" .. text_of(id), key) end,
   agent_set = function(id, key, value) return ask("state.set", "agent:" .. text_of(id), key, value) end,
   tool_get = function(id, key) return ask("state.get", "tool:" .. text_of(id), key) end,
@@ -157,6 +179,8 @@ function methods.execute(self, given)
     error(result, 2)
   end
   run.result = result
+  executed[result.execution_id] = {found = result.outputs, is_run = true}
+  executed[spec.name or ""] = {found = result.outputs}
   if run.after then run.after(result) end
   return result
 end
@@ -320,6 +344,11 @@ local function take_printed()
   local taken = printed
   printed = {}
   return taken
+end
+
+--- An event of a script goes to the log of the run.
+function methods.emit(self, event, data)
+  log("info", "workflow " .. text_of(spec_of(self).name) .. ": " .. text_of(event), type(data) == "table" and "" or data)
 end
 
 local function logger(level) return function(...) log(level, ...) end end
