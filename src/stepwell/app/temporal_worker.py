@@ -7,11 +7,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from stepwell.app.arguments import check_queues, check_settings, lease_of
 from stepwell.app.composition import Parts
+from stepwell.app.sealing import sealing_of
 from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.duration import Span, seconds_of
@@ -46,7 +48,7 @@ class TemporalWorker:
       others open what they encrypted. All workers of a namespace need the same.
     - ``search_attributes``: whether workflows get the search attribute ``StepwellWorkspace``, which must be registered.
     - ``sweep_seconds``: how often executions are looked for whose workflows were ended on the server.
-    - ``clock``, ``limits``, ``signing_key``: as for ``Stepwell``.
+    - ``clock``, ``limits``, ``signing_key``, ``encryption``, ``compress_over``, ``secrets``: as for ``Stepwell``.
 
     Creating one raises ``EngineUnavailable`` if the server cannot be reached or used, and ``InvalidInput`` for a bad argument.
 
@@ -81,6 +83,9 @@ class TemporalWorker:
         clock: Clock | None = None,
         limits: Limits | None = None,
         signing_key: bytes | None = None,
+        encryption: KeyRing | str | Path | None = None,
+        compress_over: int | None = None,
+        secrets: Iterable[str] = (),
     ) -> None:
         try:
             from stepwell.temporal.connection import TemporalAddress
@@ -96,7 +101,7 @@ class TemporalWorker:
         self._grace_seconds = seconds_of(grace_seconds, "grace_seconds")
         self._sweep_seconds = seconds_of(sweep_seconds, "sweep_seconds")
         self._cached, self._deployment = max_cached_workflows, deployment
-        self._parts = Parts(url, clock, limits, signing_key)
+        self._parts = Parts(url, clock, limits, signing_key, sealing_of(encryption, compress_over, secrets))
         self._service: TemporalService | None = None
         self._is_closed = False
         self.failure: BaseException | None = None

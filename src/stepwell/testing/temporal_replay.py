@@ -16,6 +16,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from stepwell.app.composition import Parts
+from stepwell.app.sealing import sealing_of
 from stepwell.model.cipher import parse_keyring
 from stepwell.temporal.connection import TemporalAddress, TemporalConnection
 from stepwell.temporal.service import HostInterceptor
@@ -30,7 +31,7 @@ async def replay(url: str, address: TemporalAddress) -> tuple[int, dict[str, Exc
     - ``url``: the store, where definitions are found.
     - ``address``: the server and its namespace.
     """
-    parts = Parts(url, None, None, None)
+    parts = Parts(url, None, None, None, sealing_of(None, None, ()))
     parts.open()
     try:
         connection = await TemporalConnection.open(address)
