@@ -257,6 +257,16 @@ async def test_what_retention_removed_is_gone_for_its_workspace_and_unknown_to_o
                 tx.set_status(status)
         await api.well.retention.put(executions=0)
         assert (await api.well.retention.apply()).removed == 1
+        [tombstone] = (await client.get("/api/v1/tombstones")).json()["items"]
+        assert tombstone["execution_id"] == "mine"
+        assert (await client.get("/api/v1/tombstones/mine")).json() == tombstone
+        assert (await rival.get("/api/v1/tombstones")).json()["items"] == []
+        details = [(await rival.get(f"/api/v1/tombstones/{name}")).json()["detail"] for name in ("mine", "none")]
+        assert details[0].replace("mine", "none") == details[1]
+        assert (await client.get("/api/v1/retention")).status_code == 403
+        async with api.client("store") as store:
+            assert [each["tier"] for each in (await store.get("/api/v1/retention")).json()["items"]] == ["*"]
+            assert (await store.get("/api/v1/retention/plan?within_ms=1000")).json()["counts"]["remove"] == 0
         gone = await client.get("/api/v1/runs/mine")
         assert (gone.status_code, gone.json()["code"], gone.json()["policy"]) == (410, "SW-209", "*")
         foreign, unknown = [(await rival.get(f"/api/v1/runs/{name}")).json() for name in ("mine", "none")]

@@ -245,7 +245,7 @@ class _Restoring:
                 case _:
                     pass
         for each in self._workspaces:
-            yield PutWorkspace(msgspec.structs.replace(each, tier=_UNLIMITED, is_paused=True))
+            yield PutWorkspace(msgspec.structs.replace(each, tier=_UNLIMITED, is_paused=True, overrides={}))
             if not each.is_paused:
                 yield _noted(_PAUSED + each.workspace_id)
 

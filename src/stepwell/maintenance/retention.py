@@ -46,6 +46,7 @@ from stepwell.model.retention import (
     encode_tombstone,
     item_seconds,
     items_that_end,
+    no_tombstone,
     removal_of,
     rule_text,
     tombstone_path,
@@ -242,7 +243,7 @@ class RetentionOperations:
         found = yield from read(lambda: self._store.entries(tombstone_path(execution_id), (execution_id,)))
         head = yield from read(lambda: self._store.head(execution_id))
         if execution_id not in found or head is not None:
-            raise NotFound(f"retention has not removed an execution {execution_id!r}")
+            raise no_tombstone(execution_id)
         return decode_tombstone(found[execution_id].data or b"")
 
     def tombstones(self, workspace_id: str | None, after: str | None, limit: int) -> Operation[list[Tombstone]]:

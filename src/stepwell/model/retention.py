@@ -9,7 +9,7 @@ from hashlib import sha256
 import msgspec
 
 from stepwell.clock import from_ms
-from stepwell.errors import ExecutionRemoved, InvalidInput
+from stepwell.errors import ExecutionRemoved, InvalidInput, NotFound
 from stepwell.model.commit import Head
 from stepwell.model.execution_state import ONLY, State
 from stepwell.model.ids import check_key
@@ -31,6 +31,7 @@ __all__ = [
     "encode_tombstone",
     "item_seconds",
     "items_that_end",
+    "no_tombstone",
     "removal_of",
     "removed_error",
     "rule_text",
@@ -233,6 +234,11 @@ encode_tombstone = msgspec.json.Encoder(order="deterministic").encode
 def tombstone_path(execution_id: str) -> str:
     """Return the scope that holds the tombstone of an execution, under its id. A scope holds a limited number of keys."""
     return internal_path("tombstone", DEFAULT_WORKSPACE, sha256(execution_id.encode()).hexdigest()[:3])
+
+
+def no_tombstone(execution_id: str) -> NotFound:
+    """Return the error for an execution without a tombstone."""
+    return NotFound(f"retention has not removed an execution {execution_id!r}")
 
 
 def removed_error(tombstone: Tombstone) -> ExecutionRemoved:

@@ -10,12 +10,14 @@ from urllib.parse import quote
 
 from msgspec import UNSET, UnsetType
 
+from stepwell.maintenance.retention import RetentionPlan
 from stepwell.maintenance.usage import Usage
 from stepwell.model.access import AccessToken, Role
 from stepwell.model.error_group import ErrorGroup, RetriedGroup
 from stepwell.model.execution_state import Change
 from stepwell.model.queue_item import QueueSettings, Tier, Workspace
 from stepwell.model.receipt_chain import Verification
+from stepwell.model.retention import RetentionPolicy, Tombstone
 from stepwell.model.trace import Trace
 from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint
 from stepwell.queue.diagnosis import WaitingReason
@@ -925,6 +927,35 @@ class Operations:
         """Return a page of the audit, newest first."""
         return self._call(
             "GET", "/audit", {200: Page[AuditEntry]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+        )
+
+    def list_retention(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[RetentionPolicy]:
+        """Return the retention policies of the tiers."""
+        return self._call(
+            "GET", "/retention", {200: Page[RetentionPolicy]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+        )
+
+    def plan_retention(self, *, within_ms: int = 0, limit: int = 100, workspace: str | None = None) -> RetentionPlan:
+        """Return what retention will remove, and when; nothing is removed."""
+        return self._call(
+            "GET",
+            "/retention/plan",
+            {200: RetentionPlan},
+            {"within_ms": within_ms, "limit": limit, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def list_tombstones(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[Tombstone]:
+        """Return what is left of the runs of the workspace that retention removed."""
+        return self._call(
+            "GET", "/tombstones", {200: Page[Tombstone]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+        )
+
+    def get_tombstone(self, execution_id: str, *, workspace: str | None = None) -> Tombstone:
+        """Return what is left of a run that retention removed."""
+        return self._call(
+            "GET", f"/tombstones/{quote(execution_id, safe='')}", {200: Tombstone}, {"workspace": workspace}, None, {}
         )
 
     def list_scopes(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[ScopeView]:

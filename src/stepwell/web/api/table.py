@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from stepwell.web.api import approvals, bulk, definitions, errors, queue, runs, schedules, server, state, webhooks, workspaces
+from stepwell.web.api import (
+    approvals,
+    bulk,
+    definitions,
+    errors,
+    queue,
+    retention,
+    runs,
+    schedules,
+    server,
+    state,
+    webhooks,
+    workspaces,
+)
 from stepwell.web.route import RouteTable
 
 __all__ = ["TABLE"]
@@ -18,6 +31,7 @@ TABLE = RouteTable(
         *schedules.ROUTES,
         *definitions.ROUTES,
         *workspaces.ROUTES,
+        *retention.ROUTES,
         *state.ROUTES,
         *webhooks.ROUTES,
     )
