@@ -116,6 +116,7 @@ if TYPE_CHECKING:
     )
     from stepwell.runtime.step_history import AttemptRecord, ErrorRecord, StepRecord
     from stepwell.runtime.steps.context import current
+    from stepwell.runtime.steps.late_results import LateResult
     from stepwell.runtime.steps.run_logging import RunLogFilter
     from stepwell.runtime.waiting_on import WaitingOn
     from stepwell.state.conversations import Answer, ConversationSummary, Turn, TurnResult
@@ -189,6 +190,7 @@ __all__ = [
     "ItemSummary",
     "KeyRing",
     "LaneStats",
+    "LateResult",
     "LeaseLost",
     "LimitExceeded",
     "Limits",
@@ -403,6 +405,7 @@ _HOMES = {
     "runtime.definitions": ("DefinitionSummary",),
     "runtime.progress": ("Offer", "Progress", "Waiting"),
     "runtime.step_history": ("AttemptRecord", "ErrorRecord", "StepRecord"),
+    "runtime.steps.late_results": ("LateResult",),
     "runtime.waiting_on": ("WaitingOn",),
     "model.access": ("AccessToken", "Identity", "IssuedToken", "Role", "SignalLink"),
     "state.conversations": ("Answer", "ConversationSummary", "Turn", "TurnResult"),

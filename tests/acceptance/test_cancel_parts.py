@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from typing import Any
 
@@ -113,8 +112,7 @@ def test_cancelled_step_is_recorded_and_its_late_result_discarded(well: Any):
     assert commit.revision > 0
 
 
-def test_losers_of_a_join_are_recorded_as_cancelled_and_their_late_results_discarded(well: Any, caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.INFO, "stepwell.runtime.steps.attempt")
+def test_losers_of_a_join_are_recorded_as_cancelled_and_their_late_results_discarded(well: Any):
     race = parallel(
         branches={
             "fast": signal("won"),
@@ -130,14 +128,64 @@ def test_losers_of_a_join_are_recorded_as_cancelled_and_their_late_results_disca
     assert entered.wait(WAIT)
     run.signal("won", 1)
     until(lambda: "race" in well.load(run.execution_id).steps)
-    gate.set()
     run.signal("end")
     run.result(WAIT)
+    gate.set()
     won = {"signal": "COMPLETED", "race": "COMPLETED", "signal-3": "COMPLETED"}
     assert statuses(run) == {**won, "held": "CANCELLED", "signal-2": "CANCELLED"}
     assert [record.output for record in run.steps() if record.status == "CANCELLED"] == [None, None]
-    until(lambda: f"the late result of step 'held' of execution {run.execution_id!r} is discarded" in caplog.text)
+    until(lambda: late(run) == {"held": [1]})  # after the end of the run
     assert well.verify(run.execution_id).ok
+    assert run.steps()[0].to_dict().get("late_results") is not None
+
+
+def late(run: Any) -> dict[str, list[int]]:
+    """The attempts whose results were discarded, by step."""
+    return {record.name: [each.attempt for each in record.late_results] for record in run.steps() if record.late_results}
+
+
+@workflow(name="part_race_of_calls")
+async def race_of_calls(is_awaited: bool) -> str:
+    slow = asyncio.ensure_future(hold.aio("a"))
+    await stepwell.wait_signal("enough")
+    slow.cancel()
+    if is_awaited:
+        await asyncio.gather(slow, return_exceptions=True)
+    return "gone on"
+
+
+@step(name="part.slow", timeout_seconds=0.05, retry=Retry(attempts=2, first_seconds=0))
+def slow_at_first(name: str) -> str:
+    if stepwell.current().attempt == 1:
+        entered.set()
+        gate.wait(WAIT)
+    return name
+
+
+@workflow(name="part_slow")
+async def slow_run() -> str:
+    return await slow_at_first.aio("done")
+
+
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_late_result_of_a_call_that_the_code_cancelled_is_noted(well: Any, is_awaited: bool):
+    run = well.start(race_of_calls, is_awaited)
+    assert entered.wait(WAIT)
+    run.signal("enough")
+    assert run.result(WAIT) == "gone on"
+    gate.set()
+    until(lambda: late(run) == {"part.hold": [1]})
+    assert statuses(run)["part.hold"] == "CANCELLED"
+    assert well.verify(run.execution_id).ok
+
+
+def test_late_result_of_an_attempt_that_took_too_long_is_noted(well: Any):
+    run = well.start(slow_run)
+    assert run.result(WAIT) == "done"
+    assert late(run) == {}
+    gate.set()
+    until(lambda: late(run) == {"part.slow": [1]})
+    assert [attempt.number for attempt in run.steps()[0].attempts] == [1, 2]
 
 
 def test_what_is_under_way_in_a_cancelled_scope_is_recorded_and_what_has_not_begun_is_not(well: Any):

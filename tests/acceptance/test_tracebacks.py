@@ -177,3 +177,32 @@ def test_show_prints_the_frames_of_a_run_that_its_own_code_failed(shell: Shell) 
     assert shown.count("Traceback") == 1
     shell("run", "shop.py:checkout", "-q", "--id", "step", "-i", '{"item": "lamp", "cents": -5}')
     assert shell("show", "step").out.count("Traceback") == 2, "one for each attempt, and none for the run"
+
+
+LATE = """
+import time
+
+from stepwell import Retry, current, step, workflow
+
+
+@step(timeout_seconds=0.02, retry=Retry(attempts=2, first_seconds=0.2))
+def slow(item: str) -> str:
+    if current().attempt == 1:
+        time.sleep(0.1)
+    return item
+
+
+@workflow
+async def order(item: str) -> str:
+    return await slow.aio(item)
+"""
+
+
+def test_show_tells_of_a_late_result(shell: Shell) -> None:
+    shell.write("late.py", LATE)
+    shell("run", "late.py:order", "-q", "--id", "late", "-i", '"lamp"')
+    lines = shell("show", "late").out.splitlines()
+    place = lines.index("Late results, discarded")
+    assert lines[place + 1].split()[1:] == ["slow", "attempt", "1"]
+    [[found]] = [step["late_results"] for step in shell("show", "late", "--json").json["steps"].values()]
+    assert found["attempt"] == 1

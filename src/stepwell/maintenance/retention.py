@@ -469,7 +469,7 @@ class RetentionOperations:
             internal_path(kind, head.workspace_id, head.execution_id)
             for head in heads
             if head is not None
-            for kind in ("inbox", "engine_payload")
+            for kind in ("inbox", "late_result", "engine_payload")
         ]
         return [Clear(path) for path in paths if self._store.totals(path).keys]
 

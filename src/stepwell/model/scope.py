@@ -34,6 +34,7 @@ _INTERNAL: dict[str, tuple[str, ...]] = {
     "webhook": (),
     "webhook_delivery": ("a bucket",),
     "inbox": ("an execution id",),
+    "late_result": ("an execution id",),
     "engine": ("the name of an engine",),
     "engine_choice": (),
     "engine_payload": ("an execution id",),

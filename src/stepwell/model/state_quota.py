@@ -16,7 +16,7 @@ from stepwell.model.scope import workspace_of
 __all__ = ["RoomOf", "StateRoom", "boundless", "growth_in", "overfull"]
 
 _NEVER_REFUSED = frozenset(
-    ("definition", "schedule", "worker", "inbox", "audit", "idempotency", "global", "retention", "tombstone")
+    ("definition", "schedule", "worker", "inbox", "late_result", "audit", "idempotency", "global", "retention", "tombstone")
 )
 
 

@@ -45,6 +45,8 @@ from stepwell.runtime.run_report import (
 )
 from stepwell.runtime.run_retry import RunRetry
 from stepwell.runtime.step_history import StepRecord, steps_of
+from stepwell.runtime.steps.late_results import late_results
+from stepwell.runtime.steps.late_results import path_of as late_results_path
 from stepwell.runtime.timeline import waterfall_of
 from stepwell.runtime.waiting_on import WaitingOn, away, waiting_on
 from stepwell.state.data_store import DataStore
@@ -228,11 +230,14 @@ class RunOperations:
 
     def steps(self, at: int | None = None) -> Operation[list[StepRecord]]:
         """Return every step with its attempts, now or at a revision."""
-        check_has_payloads((yield from self._executions.newest(self.execution_id)).state)
+        newest = (yield from self._executions.newest(self.execution_id)).state
+        check_has_payloads(newest)
         state = yield from self._executions.load(self.execution_id, at)
         plan = yield from self._plan(state)
         receipts = yield from self.receipts()
-        return steps_of(state, [each for each in receipts if each.revision <= state.revision], plan)
+        path = late_results_path(self.execution_id, state.identity.workspace_id)
+        late = late_results((yield from self._executions.scan(path))) if state.revision >= newest.revision else {}
+        return steps_of(state, [each for each in receipts if each.revision <= state.revision], plan, late)
 
     def draw(self, format: PictureFormat, links: str | None = None) -> Operation[str]:
         """Return a picture of the definition with the progress in it, of the calls that a function has made, or of the times."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -11,7 +12,7 @@ from typing import Any
 
 from stepwell.clock import Clock
 from stepwell.contract.store import Store
-from stepwell.errors import AlreadyExists
+from stepwell.errors import AlreadyExists, StepwellError
 from stepwell.flow.function import Workflow
 from stepwell.flow.language.template import StateKey
 from stepwell.model.execution_state import ExecutionState
@@ -23,12 +24,14 @@ from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.status import FINAL
 from stepwell.model.value import Value
 from stepwell.pipeline.notifications import Notifications
-from stepwell.pipeline.operations import AsyncDriver, read
-from stepwell.runtime.inbox import Message, messages, path_of
+from stepwell.pipeline.operations import AsyncDriver, read, write_or_raise
+from stepwell.runtime.inbox import Message, fresh_key, messages, path_of
 from stepwell.runtime.known_workflows import KnownWorkflows
 from stepwell.runtime.run_end import run_end
 from stepwell.runtime.shutdown import HandBackRetry
 from stepwell.runtime.start import LocalWorker, Seed, Starting
+from stepwell.runtime.steps.context import StepContext
+from stepwell.runtime.steps.late_results import note
 from stepwell.runtime.steps.process_pool import ProcessPool
 from stepwell.runtime.steps.scoped_state import StateReading, read_state
 from stepwell.runtime.steps.scripts import ScriptEngines
@@ -37,6 +40,8 @@ from stepwell.state.executions import Executions
 from stepwell.state.hooks import Hooks
 
 __all__ = ["Services"]
+
+log = logging.getLogger(__name__)
 
 _MOST_STEP_THREADS = 64
 _TIERS_KEPT_SECONDS = 1.0
@@ -81,6 +86,7 @@ class Services:
         """The engines that run scripts."""
         self.state_reading = StateReading(store, driver)
         self.hand_back_retry = HandBackRetry()
+        self._notes: set[asyncio.Task[None]] = set()
         self._tiers: dict[str, Tier] = {}
         self._tiers_until, self._tiers_lock = 0.0, asyncio.Lock()
         self.suspected_steps = asyncio.Lock()
@@ -106,6 +112,22 @@ class Services:
     async def read_state(self, keys: Sequence[StateKey], identity: Metadata) -> Value:
         """Return scoped state as templates see it: by scope, for some scopes by name, and by key."""
         return await self._driver.run(read_state(self._store, keys, identity))
+
+    def note_late_result(self, context: StepContext) -> None:
+        """Note that a step ended after its call had been given up. Its result is discarded."""
+        log.info("the late result of step %r of execution %r is discarded", context.recorded_as, context.execution_id)
+        task = asyncio.get_running_loop().create_task(self._note_late_result(context))
+        self._notes.add(task)
+        task.add_done_callback(self._notes.discard)
+
+    async def _note_late_result(self, context: StepContext) -> None:
+        who, at_ms, key = context.identity, self.clock.now_ms(), fresh_key(self.new_id())
+        try:
+            await self._driver.run(
+                write_or_raise(note(who.execution_id, who.workspace_id, context.recorded_as, context.attempt, at_ms, key))
+            )
+        except StepwellError as error:
+            log.warning("a late result of execution %r is in the log only: %s", who.execution_id, error)
 
     async def child_concurrency(self, workspace_id: str) -> int | None:
         """Return how many children of one execution may run at once now; None for no limit, as in the default workspace."""

@@ -21,6 +21,7 @@ from stepwell.model.record import StepOutput
 from stepwell.model.status import FINAL, StepStatus
 from stepwell.model.value import Value
 from stepwell.runtime.progress import progress_of
+from stepwell.runtime.steps.late_results import LateResult
 
 __all__ = ["AttemptRecord", "ErrorRecord", "StepRecord", "steps_of"]
 
@@ -89,14 +90,21 @@ class StepRecord(msgspec.Struct, frozen=True):
     """How long the last attempt took."""
     revision: int | None = None
     """The commit that recorded its end; None if it has not ended, or if the receipt is not here (of a fork, or archived)."""
+    late_results: tuple[LateResult, ...] = ()
+    """The results that came after the call, or one of its attempts, had been given up. They were discarded."""
 
     def to_dict(self) -> dict[str, Value]:
         """Return the record as plain data."""
         return msgspec.to_builtins(self)
 
 
-def steps_of(state: ExecutionState, receipts: Sequence[Receipt], plan: Plan | None) -> list[StepRecord]:
-    """Return all steps of a run, in the order in which they were first recorded or tried."""
+def steps_of(
+    state: ExecutionState, receipts: Sequence[Receipt], plan: Plan | None, late: Mapping[str, tuple[LateResult, ...]]
+) -> list[StepRecord]:
+    """Return all steps of a run, in the order in which they were first recorded or tried.
+
+    - ``late``: the results that were discarded, by the names of their steps.
+    """
     history = _History(plan)
     for receipt in receipts:
         for mutation in receipt.mutations:
@@ -109,11 +117,14 @@ def steps_of(state: ExecutionState, receipts: Sequence[Receipt], plan: Plan | No
     for name in live.keys() - records.keys():
         history.steps.setdefault(name, _Step(name))
     is_over = state.status in FINAL
-    return [
+    found = [
         history.record_of(name, records.get(name), live.get(name, "RUNNING"))
         for name in history.steps
         if name in records or name in live or not is_over
     ]
+    # The run may have ended before the cancelled call that gave a late result could be recorded.
+    found += [StepRecord(name, name, StepStatus.CANCELLED) for name in late.keys() - {each.name for each in found} if is_over]
+    return [msgspec.structs.replace(each, late_results=late[each.name]) if each.name in late else each for each in found]
 
 
 class _Step:

@@ -353,7 +353,7 @@ class Activities:
         made: AttemptResult | None = None
         try:
             attempts.budget.begin(step, asked.key, is_free=asked.is_undo)
-            made = await attempts.make(step, asked.call, asked.attempt, (), step.bind(asked.args))
+            made = await attempts.make(step, asked.call, asked.attempt, (), step.bind(asked.args), recorded_as=asked.key)
             if made.error is not None:
                 raise made.error
             landing = _as_data(made.landing)

@@ -56,6 +56,7 @@ def show(execution_id: str, at: int | None, shown: int) -> None:
     _write_state(screen, state, progress, hidden)
     _write_own_failure(screen, state, steps)
     _write_failures(screen, steps)
+    _write_late_results(screen, steps)
     _write_timeline(screen, events)
     _write_receipts(screen, receipts, shown)
 
@@ -177,6 +178,16 @@ def _write_failures(screen: Terminal, steps: Sequence[StepRecord]) -> None:
         when = screen.paint("dim", f"{attempt.ended_at:%H:%M:%S}")
         screen.write(f"  {when}  {printable(step.name)} attempt {attempt.number}: {printable(str(attempt.error))}")
         _write_traceback(screen, attempt.traceback or "", indent=4)
+
+
+def _write_late_results(screen: Terminal, steps: Sequence[StepRecord]) -> None:
+    late = [(step, result) for step in steps for result in step.late_results]
+    if not late:
+        return
+    screen.write()
+    screen.write(screen.paint("bold", "Late results, discarded"))
+    for step, result in late:
+        screen.write(f"  {screen.paint('dim', f'{result.at:%H:%M:%S}')}  {printable(step.name)} attempt {result.attempt}")
 
 
 def _write_timeline(screen: Terminal, events: Sequence[RunEvent]) -> None:

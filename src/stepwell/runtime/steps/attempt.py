@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import CancelledError, Executor
+from contextlib import suppress
 from contextvars import Context, copy_context
 from datetime import datetime, timedelta
 from functools import partial
@@ -147,9 +148,12 @@ class Attempts:
         arguments: tuple[Any, ...],
         keywords: dict[str, Any],
         seconds: float | None = None,
+        *,
+        recorded_as: str = "",
     ) -> AttemptResult:
         """Make one attempt at a step, no longer than the ``seconds`` that its execution has left.
 
+        ``recorded_as`` is the key of its record, if that is not the key that the step sees.
         Whatever the step raises is in the result; only a cancelled task and an unwound workflow pass through.
         """
         services, suspicion = self._services, self.suspicion
@@ -157,6 +161,7 @@ class Attempts:
             suspicion = None
         started_by = self._execution.state.sections["trigger"].get(ONLY)
         context = StepContext(self._identity, key, number, services.limits, services.state_reading, started_by, step.name)
+        context.recorded_as = recorded_as or key
         began = services.clock.now()
         if services.hooks is not None:
             self._tell("started", step, key, number, began, None)
@@ -220,7 +225,7 @@ def _attempt(
     if seconds is not None:
         limit = seconds if limit is None else min(limit, seconds)
     if limit is None and not step.process:  # a timeout costs time even if it never comes
-        return _made(step, context, arguments, keywords, services.step_threads)
+        return _made(step, context, arguments, keywords, services)
     return _limited(step, context, arguments, keywords, services, limit)
 
 
@@ -238,7 +243,7 @@ async def _limited(
             async with services.processes.borrow() as (process, _), timer:
                 return await process.call(step, context, arguments, keywords)
         async with timer:
-            return await _made(step, context, arguments, keywords, services.step_threads)
+            return await _made(step, context, arguments, keywords, services)
     except TimeoutError as error:
         if not timer.expired():
             raise  # the step raised it itself
@@ -246,28 +251,34 @@ async def _limited(
 
 
 def _made(
-    step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any], threads: Executor
+    step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any], services: Services
 ) -> Awaitable[bytes]:
     if step.is_async:
         return _awaited(step, context, arguments, keywords)
-    return _threaded(step, context, partial(step.function, *arguments, **keywords), threads)
+    return _threaded(step, context, partial(step.function, *arguments, **keywords), services)
 
 
-async def _threaded(step: Step[..., Any], context: StepContext, make: Callable[[], Any], threads: Executor) -> bytes:
+async def _threaded(step: Step[..., Any], context: StepContext, make: Callable[[], Any], services: Services) -> bytes:
     around = copy_context()
     around.run(_enter, context)
-    is_given_up = False
+    loop = asyncio.get_running_loop()
+    marks: list[str] = []
+    """What came first, the end of the step or that the call was given up; whoever comes second knows of both."""
 
     def make_and_tell() -> Any:
         output = make()
-        if is_given_up:  # a thread cannot be stopped, so an effect may have happened that the record does not have
-            log.info("the late result of step %r of execution %r is discarded", context.step, context.execution_id)
+        marks.append("ended")
+        if marks[0] != "ended":  # a thread cannot be stopped, so an effect may have happened that the record does not have
+            with suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(services.note_late_result, context)
         return output
 
     try:
-        output = await in_thread(threads, around, make_and_tell)
+        output = await in_thread(services.step_threads, around, make_and_tell)
     except asyncio.CancelledError:
-        is_given_up = True
+        marks.append("given up")
+        if marks[0] == "ended":
+            services.note_late_result(context)
         raise
     return step.encode(output, context.buffer.limits)
 

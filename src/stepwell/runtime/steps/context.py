@@ -259,6 +259,8 @@ class StepContext(ExecutionContext):
         self.identity, self._key, self._attempt, self._started_by = identity, key, attempt, started_by
         self._name = name or key
         self._reading = reading
+        self.recorded_as = key
+        """The key of the step's record."""
         self.buffer = AttemptBuffer(limits)
         told = watcher.get()
         if told is not None:

@@ -209,7 +209,7 @@ class KernelEffects:
         try:
             budget.begin(step, asked.key, is_free=asked.is_undo)
             try:
-                made = await self._attempts.make(step, asked.call, asked.attempt, (), step.bind(asked.args))
+                made = await self._attempts.make(step, asked.call, asked.attempt, (), step.bind(asked.args), recorded_as=asked.key)
             finally:
                 budget.end()
         except Exception as error:  # noqa: BLE001 - the budget or the step's parameters refuse it; the kernel decides what it means
