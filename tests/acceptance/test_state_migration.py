@@ -32,6 +32,7 @@ from stepwell import (
 from stepwell.flow import call, define, set_variables, signal
 from stepwell.model.commit import Claim
 from stepwell.model.state_versions import registered_alone
+from stepwell.testing.conformance.samples import answers
 from stepwell.testing.store_access import store_under, write_unit
 
 __all__ = ["every_url"]
@@ -450,6 +451,22 @@ def test_run_of_another_engine_keeps_its_version_until_it_ends(open_well: OpenWe
 def claims_of(well: Any, execution_id: str) -> int:
     head = store_under(well).head(execution_id)
     return 0 if head is None else head.claims
+
+
+def test_execution_that_a_dead_worker_left_is_claimed_and_migrated(every_url: str, clock: FakeClock) -> None:
+    with Stepwell(every_url, worker=False, clock=clock) as well:
+        well.start(shop, execution_id="run")
+        [lease] = answers(write_unit(well, Claim("run", "dead", 30)))
+        migration(workflow="migration.shop", from_version=1, to_version=2)(total_in_cents)
+        assert well.migrate_state().held == 1
+        clock.advance(31)
+        report = well.migrate_state()
+        assert (report.migrated, report.held, report.is_verified) == (1, 0, True)
+        head = store_under(well).head("run")
+        assert head is not None
+        assert head.fence > lease.fence  # what the dead worker may still send is refused
+        assert (head.holder, head.wake_ms is not None and head.wake_ms <= store_under(well).now_ms()) == (None, True)
+        assert well.verify("run").ok
 
 
 def test_run_of_newer_code_is_left_to_newer_workers(every_url: str) -> None:

@@ -56,6 +56,8 @@ def test_every_figure_that_has_to_be_reached_is_measured(quick_run: list[dict[st
         "locks.redis.contended",
         "locks.redis.hand_over",
         "locks.redis.pairs",
+        "migration.beside_queue",
+        "migration.values",
         "postgres.alone",
         "postgres.coroutines",
         "races.memory",

@@ -138,11 +138,12 @@ class _Upgrade:
     def _move(self, heads: Sequence[Head]) -> Operation[bool]:
         changes: list[UnsharedChange] = []
         loaded = yield from self._executions.unshared([head.execution_id for head in heads])
+        now_ms = yield from read(self._store.now_ms)
         for head, each in zip(heads, loaded, strict=True):
             if isinstance(each, StepwellError):
                 self._refuse(head, each.message)
             elif each is not None and each.head.status not in FINAL:
-                change = yield from self._change(each)
+                change = yield from self._change(each, now_ms)
                 changes += [] if change is None else [change]
         if self._is_dry_run:
             self._moved.update(dict.fromkeys(change.live.execution_id for change in changes))
@@ -160,7 +161,7 @@ class _Upgrade:
                 self._refuse_id(change.live.execution_id, change.live.state.identity.version, outcome.message)
         return was_late
 
-    def _change(self, found: UnsharedExecution) -> Operation[UnsharedChange | None]:
+    def _change(self, found: UnsharedExecution, now_ms: int) -> Operation[UnsharedChange | None]:
         """Return the commit that moves a run; None if it stays."""
         head, live = found
         if head.version == self._workflow.version:
@@ -169,7 +170,7 @@ class _Upgrade:
         if reasons:
             self._refuse(head, *reasons)
             return None
-        if head.holder is not None:  # its session goes on with the definition that it has
+        if found.is_held(now_ms):  # its session goes on with the definition that it has
             self._held[head.execution_id] = None
             return None
         batch: list[Planned] = [ChangeVersion(self._workflow.version)]
@@ -180,7 +181,7 @@ class _Upgrade:
             known = live.state.sections["variables"]
             fresh = self._workflow.definition.variables.items()
             batch += [SetVariable(name, msgspec.Raw(recode(value))) for name, value in fresh if name not in known]
-        return UnsharedChange(live, head.fence, batch)
+        return UnsharedChange(live, head, batch)
 
     def _reasons(self, state: State) -> Operation[list[str]]:
         """Return why a run cannot go on with the version."""

@@ -350,6 +350,7 @@ class _Migrating:
     def _migrate_batch(self, target: _Target, heads: Sequence[Head], *, is_first: bool) -> Operation[bool]:
         found = self._found[target.line.name]
         loaded = yield from self._executions.unshared([head.execution_id for head in heads])
+        now_ms = yield from read(self._store.now_ms)
         changes: list[UnsharedChange] = []
         for head, live in zip(heads, loaded, strict=True):
             if live is None or isinstance(live, ValueErased):
@@ -368,10 +369,10 @@ class _Migrating:
                 self._fail(target, "", head.execution_id, error)
                 continue
             # Its session, or its engine, has read the state, and goes on from what it has read.
-            if live.head.holder is not None or live.execution.state.identity.engine is not None:
+            if live.is_held(now_ms) or live.execution.state.identity.engine is not None:
                 found.held.add(head.execution_id)
             else:
-                changes.append(UnsharedChange(live.execution, live.head.fence, migrating=mutation))
+                changes.append(UnsharedChange(live.execution, live.head, migrating=mutation))
         if self._request.is_dry_run:
             found.migrated += len(changes)
             return False

@@ -16,12 +16,27 @@ from stepwell.errors import (
     Conflict,
     Corrupted,
     InvalidInput,
+    LeaseLost,
     StepwellError,
     ValidationFailed,
     ValueErased,
 )
 from stepwell.fault_points import fault
-from stepwell.model.commit import Commit, CommitKind, Creation, Deletion, Head, Loaded, LockGuard, Rest, Seen
+from stepwell.model.commit import (
+    Claim,
+    Commit,
+    CommitKind,
+    Creation,
+    Deletion,
+    Head,
+    Lease,
+    Loaded,
+    LockGuard,
+    Release,
+    Rest,
+    Seen,
+    Written,
+)
 from stepwell.model.draft import Draft, Opening, Planned
 from stepwell.model.execution_state import ONLY, ExecutionState, State
 from stepwell.model.external_engines import EngineRecord, record_of, records_path
@@ -78,12 +93,16 @@ class UnsharedExecution(NamedTuple):
     head: Head
     execution: CachedExecution
 
+    def is_held(self, now_ms: int) -> bool:
+        """Return whether a worker has it, by a lease that has not expired."""
+        return self.head.holder is not None and (self.head.lease_until_ms or 0) > now_ms
+
 
 class UnsharedChange(NamedTuple):
-    """A change of an execution that no cache has, under the fence of its row."""
+    """A change of an execution that no cache has and no worker holds."""
 
     live: CachedExecution
-    fence: int
+    head: Head
     batch: Sequence[Planned] = ()
     migrating: MigrateState | None = None
     """The state migration to make; None for the one that is due, if one is."""
@@ -172,6 +191,9 @@ class CommitTerms(msgspec.Struct, frozen=True):
 
 _FREE = CommitTerms()
 _ENDING = CommitTerms(rest=Rest(is_final=True))
+
+_CHANGE_SECONDS = 30.0
+"""How long a change of what a dead worker left may take."""
 
 _MOST_CONFLICTS = 20
 """How often to retry an end that other commits came before. A writer that always loses the race has met a loop."""
@@ -457,13 +479,32 @@ class Executions(History):
     def commit_unshared(self, changes: Sequence[UnsharedChange]) -> Operation[list[StepwellError | None]]:
         """Commit a change to each of several unshared executions; return None or the refusal for each.
 
-        Each commit lands only under the fence that is given: not if a worker has claimed the execution since.
+        Each commit lands only under the fence of the row: not if a worker has claimed the execution since. What a dead worker left
+        is claimed first, so that this worker's commits are refused if it is not dead; it is due again at the end.
         """
+        left = [Claim(each.head.execution_id, f"change:{self._new_id()}", _CHANGE_SECONDS) for each in changes if each.head.holder]
+        taken: dict[str, Lease] = {}
+        for outcome in (yield from write_many(left)) if left else ():
+            answers = outcome.answers if isinstance(outcome, Written) else ()
+            taken.update((answer.name, answer) for answer in answers if isinstance(answer, Lease))
+        outcomes = yield from self._commit_unshared(changes, taken)
+        if taken:
+            yield from write_many([Release(lease.name, lease.holder, lease.fence) for lease in taken.values()])
+        return outcomes
+
+    def _commit_unshared(
+        self, changes: Sequence[UnsharedChange], taken: Mapping[str, Lease]
+    ) -> Operation[list[StepwellError | None]]:
         commits: list[Commit] = []
         outcomes: list[StepwellError | None] = [None] * len(changes)
         places: list[int] = []
         for place, change in enumerate(changes):
-            session = OpenTransaction(change.live, CommitTerms(fence=change.fence), self._new_id)
+            lease = taken.get(change.live.execution_id)
+            fence = change.head.fence if lease is None else lease.fence
+            session = OpenTransaction(change.live, CommitTerms(fence=fence), self._new_id)
+            if lease is None and change.head.holder is not None:
+                outcomes[place] = LeaseLost(f"a worker has taken execution {change.live.execution_id!r}", fence=fence)
+                continue
             try:
                 if self.subjects.sealed is not None:
                     yield from self.subjects.ready(change.live.workspace_id, _data_key_of(change.live.state))
