@@ -11,6 +11,7 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.docs.pages import ROOT
 from tests.web.running import Running
 from tests.web.servers import LIMITS, approve, async_test, fail, greet, served
 
+from stepwell import AsyncStepwell, Conflict
 from stepwell.model.access import Identity, Role
 from stepwell.web import serve
 from stepwell.web.events import Event, EventHub, EventResponse
@@ -31,6 +33,8 @@ __all__ = ["approve", "fail", "greet"]
 RUNS = "/api/v1/runs"
 GRAFANA, ALARMS = ROOT / "docs" / "grafana-dashboard.json", ROOT / "docs" / "how-to" / "metrics.md"
 COUNTED_LATER = {
+    "stepwell_commits_refused_total",
+    "stepwell_webhooks_total",
     "stepwell_runs_total",
     "stepwell_queue_ready",
     "stepwell_queue_oldest_ready_seconds",
@@ -360,3 +364,24 @@ async def test_a_revoked_token_ends_its_streams():
 async def test_the_head_of_a_stream_is_no_stream():
     async with served(worker=False) as api, api.client() as client:
         assert (await asyncio.wait_for(client.head("/api/v1/events"), 5)).status_code == 200
+
+
+@async_test
+async def test_metrics_count_refused_commits_and_leases(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/w.db"
+    async with served(url) as api, api.client(None, address="127.0.0.1") as local, AsyncStepwell(url, worker=False) as other:
+        await api.well.create("x", "acme")
+        late, early = api.well.transaction("x"), other.transaction("x")
+        await late.begin()
+        await early.begin()
+        late.set_variable("a", 1)
+        early.set_variable("a", 2)
+        await early.commit()
+        with pytest.raises(Conflict):
+            await late.commit()
+        await api.well.start(approve, workspace="acme")
+        while not api.well.leases:  # noqa: ASYNC110 - its worker has it soon
+            await asyncio.sleep(0.005)
+        text = (await local.get("/metrics")).text
+        assert 'stepwell_commits_refused_total{error="Conflict"} 1\n' in text
+        assert "stepwell_leases 1\n" in text

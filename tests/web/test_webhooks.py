@@ -73,6 +73,7 @@ async def test_a_workflow_of_a_worker_sends_its_message():
         assert sent == ["a"]
         while await api.well.webhooks.within("acme").deliveries():  # noqa: ASYNC110 - another task's write
             await asyncio.sleep(0.01)
+        assert api.well.write_statistics.webhooks == {"accepted": 1}
 
 
 @async_test

@@ -245,7 +245,7 @@ class Parts:
             self._dispatcher,
             Scheduler(self.queue.schedules, driver, self.notifications),
             Heartbeat(worker.holder, engine, self.store, driver, queues, concurrency),
-            WebhookSender(self.webhooks, driver),
+            WebhookSender(self.webhooks, driver, self.write_statistics.webhooks),
             QueueRecovery(self.queue.items, self.locks, driver, lease_seconds),
             RetentionTask(self.retention, self.locks, driver),
         ]
@@ -328,7 +328,7 @@ class Parts:
         service.companions += [
             dispatcher,
             Scheduler(self.queue.schedules, driver, self.notifications),
-            WebhookSender(self.webhooks, driver),
+            WebhookSender(self.webhooks, driver, self.write_statistics.webhooks),
             Heartbeat(holder, engine, self.store, driver, queues, concurrency),
             QueueRecovery(self.queue.items, self.locks, driver, lease_seconds),
             RetentionTask(self.retention, self.locks, driver),

@@ -1,4 +1,4 @@
-"""Counts of what this process wrote to its store, for metrics: groups with their latency, commits, and runs by status."""
+"""Counts of what this process wrote to its store, for metrics: groups with their latency, commits, runs, refusals and webhooks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
+from stepwell.errors import StepwellError
 from stepwell.model.commit import Commit, CommitKind, Outcome, Unit, Written
 
 __all__ = ["BUCKETS", "WriteStatistics"]
@@ -26,16 +27,28 @@ class WriteStatistics:
         self.commits = 0
         self.runs: Counter[str] = Counter()
         """How often a run reached a status, such as ``COMPLETED``."""
+        self.steps = 0
+        """Commits that only record what steps did."""
+        self.refused: Counter[str] = Counter()
+        """Commits that the store refused, by error: ``LeaseLost`` and ``Conflict`` say that another worker was first."""
+        self.webhooks: Counter[str] = Counter()
+        """Messages that this process sent, by whether they were ``accepted`` or ``refused``."""
 
     def add(self, units: Sequence[Unit], outcomes: Sequence[Outcome], seconds: float) -> None:
         """Count a group that was written."""
         self.groups_by_bucket[bisect_left(BUCKETS, seconds)] += 1
         self.seconds += seconds
         for unit, outcome in zip(units, outcomes, strict=True):
-            if type(unit) is Commit and isinstance(outcome, Written):
+            if type(unit) is not Commit:
+                continue
+            if isinstance(outcome, Written):
                 self.commits += 1
-                if unit.kind is not CommitKind.STEP and unit.status is not None:
+                if unit.kind is CommitKind.STEP:
+                    self.steps += 1
+                elif unit.status is not None:
                     self.runs[unit.status] += 1
+            elif isinstance(outcome, StepwellError):
+                self.refused[type(outcome).__name__] += 1
 
     def add_failure(self) -> None:
         """Count a group that failed."""

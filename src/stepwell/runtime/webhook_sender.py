@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from stepwell.errors import StepwellError
@@ -45,14 +46,22 @@ def post(claimed: ClaimedDelivery) -> str | None:
 
 
 class WebhookSender(PeriodicTask):
-    """Sends what is due. A store without endpoints costs one read every few seconds."""
+    """Sends what is due. A store without endpoints costs one read every few seconds.
+
+    - ``counted``: where messages are counted, as ``accepted`` or ``refused``.
+    """
 
     name = "the sender of webhooks"
 
     def __init__(
-        self, webhooks: WebhookOperations, driver: AsyncDriver, sender: Callable[[ClaimedDelivery], str | None] = post
+        self,
+        webhooks: WebhookOperations,
+        driver: AsyncDriver,
+        counted: Counter[str],
+        sender: Callable[[ClaimedDelivery], str | None] = post,
     ) -> None:
         super().__init__()
+        self._counted = counted
         self._webhooks, self._driver, self._post = webhooks, driver, sender
 
     async def work(self) -> float | None:
@@ -66,6 +75,7 @@ class WebhookSender(PeriodicTask):
 
     async def _deliver(self, claimed: ClaimedDelivery) -> None:
         error = await asyncio.to_thread(self._post, claimed)
+        self._counted["accepted" if error is None else "refused"] += 1
         if error is not None:
             log.warning(
                 "webhook %r of workspace %r was not accepted: %s", claimed.delivery.endpoint, claimed.delivery.workspace, error

@@ -168,6 +168,11 @@ class Worker:
         """True if another execution can be run now."""
         return not self._is_stopping and self._loop is not None and len(self._sessions) < self._concurrency
 
+    @property
+    def held(self) -> int:
+        """Return how many executions this worker has leased now."""
+        return len(self._sessions)
+
     def is_alone_with_one(self) -> bool:
         """Return whether a single execution is being run, outside of a step, so that its next commit is all there is to do.
 

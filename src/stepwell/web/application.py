@@ -100,7 +100,11 @@ def _health_routes(server: Server) -> list[BaseRoute]:
             queue, workers = await server.well.queue.metrics(), len(await server.well.queue.workers())
         except StepwellError:  # the rest says that the store is away
             queue, workers = "", 0
-        text = queue.rstrip() + "\n" + store_metrics(server.well.write_statistics, parts=health.parts, workers=workers)
+        text = (
+            queue.rstrip()
+            + "\n"
+            + store_metrics(server.well.write_statistics, parts=health.parts, workers=workers, leases=server.well.leases)
+        )
         return Response(text.lstrip() + server.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     pages: dict[str, Page] = {"/livez": livez, "/readyz": readyz, "/metrics": metrics}

@@ -40,11 +40,12 @@ class ServerMetrics:
         return generate_latest(self._registry).decode()
 
 
-def store_metrics(written: WriteStatistics, *, parts: Mapping[str, str], workers: int) -> str:
+def store_metrics(written: WriteStatistics, *, parts: Mapping[str, str], workers: int, leases: int) -> str:
     """Return what this process wrote, and whether each part of the well works, in the text format of Prometheus.
 
     - ``parts``: of the well's health, each ``ok`` or what is wrong.
     - ``workers``: how many workers serve the queue.
+    - ``leases``: how many runs the worker of this process has.
     """
     lines = [
         "# HELP stepwell_up Whether a part of the well works.",
@@ -53,12 +54,24 @@ def store_metrics(written: WriteStatistics, *, parts: Mapping[str, str], workers
         "# HELP stepwell_workers Workers that serve the queue, in all processes.",
         "# TYPE stepwell_workers gauge",
         f"stepwell_workers {workers}",
+        "# HELP stepwell_leases Runs that the worker of this process has leased.",
+        "# TYPE stepwell_leases gauge",
+        f"stepwell_leases {leases}",
         "# HELP stepwell_commits_total Commits that this process wrote.",
         "# TYPE stepwell_commits_total counter",
         f"stepwell_commits_total {written.commits}",
         "# HELP stepwell_runs_total Runs that reached a status by a commit of this process.",
         "# TYPE stepwell_runs_total counter",
         *(f'stepwell_runs_total{{status="{status}"}} {count}' for status, count in sorted(written.runs.items())),
+        "# HELP stepwell_step_commits_total Commits of this process that only record what steps did.",
+        "# TYPE stepwell_step_commits_total counter",
+        f"stepwell_step_commits_total {written.steps}",
+        "# HELP stepwell_commits_refused_total Commits that the store refused, by error: another worker was first.",
+        "# TYPE stepwell_commits_refused_total counter",
+        *(f'stepwell_commits_refused_total{{error="{name}"}} {count}' for name, count in sorted(written.refused.items())),
+        "# HELP stepwell_webhooks_total Webhook messages that this process sent, by whether they were accepted.",
+        "# TYPE stepwell_webhooks_total counter",
+        *(f'stepwell_webhooks_total{{result="{name}"}} {count}' for name, count in sorted(written.webhooks.items())),
         "# HELP stepwell_store_write_failures_total Groups of writes that failed.",
         "# TYPE stepwell_store_write_failures_total counter",
         f"stepwell_store_write_failures_total {written.failed_groups}",

@@ -242,6 +242,11 @@ class Stepwell:
         return self._parts.write_statistics
 
     @property
+    def leases(self) -> int:
+        """Return how many executions the worker of this process has leased now; 0 without a worker."""
+        return 0 if self._host.worker is None else self._host.worker.held
+
+    @property
     def address(self) -> str:
         """Return the store's URL without its password, for people."""
         return self._parts.address
