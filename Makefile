@@ -8,7 +8,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup demo blocking format lint types layers chromium quick test coverage soak mutants bench scale rivals pictures lock rivals-lock clean
+.PHONY: help setup demo blocking format lint types layers chromium quick test coverage soak mutants bench scale rivals pictures docs pythons lock rivals-lock clean
 unexport PYTHONWARNINGS # what counts as an error is said in pyproject.toml alone
 unexport PYTHONDONTWRITEBYTECODE # without bytecode, each of the hundreds of processes that the tests start compiles Stepwell again
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal
@@ -111,6 +111,10 @@ pictures: $(STAMP) chromium ## draw the demonstration, the workflows of docs/exa
 	@$(BIN)/stepwell draw examples/nightly_import.py -o docs/pictures/nightly_import.svg
 	@$(BIN)/stepwell draw examples/reviewers.py -o docs/pictures/reviewers.svg
 	@$(BIN)/stepwell draw examples/vending_machine.py -o docs/pictures/vending_machine.svg
+
+docs: $(STAMP) ## build the documentation as a site with search: build/site/index.html; a broken link fails
+	@PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "==> docs: build/site/index.html"
 
 lock: ## resolve locks/dev.txt again (newest versions: LOCK_ARGS=--upgrade)
 	@test -x $(BIN)/uv || { $(PYTHON) -m venv .venv && $(PIP_INSTALL) uv; }
