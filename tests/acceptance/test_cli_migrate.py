@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from tests.support.command_line import Shell, shell
 
+from stepwell.cli.commands.migrate import _Bar
+from stepwell.cli.output import Terminal
 from stepwell.model.state_versions import registered_alone
 
 __all__ = ["shell"]
@@ -97,3 +100,22 @@ def test_runs_are_moved_to_another_version_and_those_that_stay_are_listed(shell:
     assert (moved.code, "1 runs moved to version 2; 0 stay" in moved.err) == (0, True)
     assert shell("workflow", "upgrade", "orders", "--to", "two").code == 2
     assert shell("verify", "a").code == 0
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_drawn_on_one_line_of_a_terminal():
+    err = Tty()
+    bar = _Bar(Terminal(io.StringIO(), err, {}, is_json=False, is_quiet=False))
+    for done in (0, 500, 500, 1000):
+        bar.show(done, 1000)
+    bar.end()
+    assert [line.strip() for line in err.getvalue().split("\r")] == [
+        "",
+        "0 of 1,000",
+        "###############                500 of 1,000",
+        "############################## 1,000 of 1,000",
+    ]

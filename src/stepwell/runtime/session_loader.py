@@ -59,7 +59,7 @@ class SessionLoader:
         try:
             live = await self._migrated(live, lease)
         except StateNewer as error:
-            log.warning("execution %r is left to newer workers: %s", lease.name, error)
+            log.info("execution %r is left to newer workers: %s", lease.name, error)  # at every poll, until one comes
             await self._driver.run(write(Release(lease.name, lease.holder, lease.fence)))
             return None
         writer = ExecutionWriter(self._executions, self._driver, live, lease.fence, self._new_id)
