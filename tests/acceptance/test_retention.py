@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from stepwell import (
     verify_proof,
     workflow,
 )
+from stepwell.fault_points import armed
 
 __all__ = ["queue_url"]
 
@@ -255,9 +257,43 @@ def test_changed_or_cut_archive_file_is_found(well: Any, clock: FakeClock, tmp_p
     well.retention.apply()
     [path] = (tmp_path / "archive").glob("*/*")
     data = path.read_bytes()
-    for damaged in (data[:-1], data[:40] + b"?" + data[41:], b""):
+    for damaged in (data[:-1], data[:40] + b"?" + data[41:], b"", zlib.compress(b"")):
         path.write_bytes(damaged)
         assert not verify_archive(tmp_path / "archive").ok
+
+
+def test_execution_that_goes_on_at_the_last_moment_is_not_removed(well: Any):
+    """B1: what was decided on an earlier revision does not hold; the tombstone is taken back."""
+    ended(well, "a", "FAILED")
+    ended(well, "b", "FAILED")
+    well.retention.put(executions=0)
+
+    def go_on(point: str) -> None:
+        if point == "retention.tombstones_written":
+            with well.transaction("a") as tx:
+                tx.set_status("PENDING")
+
+    with armed(go_on):
+        assert well.retention.apply().removed == 1
+    assert (well.load("a").status, well.load("a").variables) == ("PENDING", {"secret": "4711"})
+    assert [each.execution_id for each in well.retention.tombstones()] == ["b"]
+    well.delete("a")
+    with pytest.raises(NotFound) as caught:
+        well.load("a")
+    assert not isinstance(caught.value, ExecutionRemoved)
+
+
+def test_nothing_is_removed_before_a_restore_is_resumed(tmp_path: Path):
+    with Stepwell("memory://", worker=False) as well:
+        ended(well, "a")
+        well.retention.put(executions=0)
+        well.backup(tmp_path / "backup")
+    with Stepwell("memory://", worker=False) as well:
+        well.restore_backup(tmp_path / "backup")
+        assert [each.tier for each in well.retention.list()] == ["*"]
+        assert well.retention.apply().removed == 0
+        well.resume_restored()
+        assert well.retention.apply().removed == 1
 
 
 def test_nothing_is_removed_while_the_archive_cannot_be_written(well: Any, clock: FakeClock, tmp_path: Path):

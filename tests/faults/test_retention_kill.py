@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import textwrap
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from stepwell import ExecutionRemoved, NotFound, Stepwell, read_archive, verify_archive, verify_proof
+from stepwell import ExecutionRemoved, FakeClock, NotFound, Stepwell, read_archive, verify_archive, verify_proof
 from stepwell.fault_points import RETENTION_POINTS
 
 WAIT = 60
@@ -49,7 +50,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a well with executions that have ended, and a long one."""
     path = tmp_path_factory.mktemp("made") / "well.db"
-    with Stepwell(f"sqlite:///{path}", worker=False) as well:
+    two_days_ago = FakeClock(datetime.now(UTC) - timedelta(days=2))
+    with Stepwell(f"sqlite:///{path}", worker=False, clock=two_days_ago) as well:
         for tier, names in (("free", ENDED), ("scale", OLD)):
             well.workspaces.put(tier, tier=tier)
             for name in names:
@@ -71,8 +73,8 @@ def url(made: Path, tmp_path: Path) -> str:
     shutil.copy(made, tmp_path / "well.db")
     place, folder = f"sqlite:///{tmp_path}/well.db", str(tmp_path / "archive")
     with Stepwell(place, worker=False) as well:
-        well.retention.put("free", payloads=0, archive=folder)
-        well.retention.put("scale", executions=0, archive=folder)
+        well.retention.put("free", payloads="1d", archive=folder)
+        well.retention.put("scale", executions="1d", archive=folder)
         well.retention.put("startup", receipts=10, archive=folder)
     return place
 
