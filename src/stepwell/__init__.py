@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     )
     from stepwell.flow.function import step, workflow
     from stepwell.flow.governance import Governance
-    from stepwell.flow.retry import Retry
+    from stepwell.flow.retry import Retry, RetryAfter
     from stepwell.kernel.soundness.explorer import Exploration, Fault, check, explore
     from stepwell.maintenance.archive_files import ArchiveVerification, read_archive, verify_archive
     from stepwell.maintenance.backup import BackupReport, BackupSummary, BackupVerification, list_backups, verify_backup
@@ -224,6 +224,7 @@ __all__ = [
     "RetentionPolicy",
     "RetentionReport",
     "Retry",
+    "RetryAfter",
     "Role",
     "RotationReport",
     "Run",
@@ -347,7 +348,7 @@ _HOMES = {
     ),
     "flow.governance": ("Governance",),
     "flow.function": ("step", "workflow"),
-    "flow.retry": ("Retry",),
+    "flow.retry": ("Retry", "RetryAfter"),
     "kernel.soundness.explorer": ("Exploration", "Fault", "check", "explore"),
     "model.scoped_operations": ("Entry", "StateChange"),
     "model.cipher": ("KeyRing",),

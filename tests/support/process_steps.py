@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import stepwell
-from stepwell import Retry, Scope, step
+from stepwell import Retry, RetryAfter, Scope, step
 
-__all__ = ["Order", "crash", "hang", "nothing_a_process_can_give", "read_state", "repeat", "square", "tell", "total"]
+__all__ = ["Order", "ask_to_wait", "crash", "hang", "nothing_a_process_can_give", "read_state", "repeat", "square", "tell", "total"]
 
 
 @dataclass
@@ -21,6 +21,14 @@ class Order:
     """A typed argument."""
 
     pieces: int
+
+
+@step(process=True, retry=Retry(attempts=3, first_seconds="5h"))
+def ask_to_wait(seconds: float) -> str:
+    """Ask to be tried again, twice."""
+    if stepwell.current().attempt < 3:
+        raise RetryAfter(seconds)
+    return "done"
 
 
 @step(process=True)

@@ -14,7 +14,7 @@ from tests.support.temporal_server import TemporalServer
 from tests.temporal.processes import check_replayed
 
 import stepwell
-from stepwell import Governance, Retry, Run, Scope, Stepwell, StepwellError, TemporalWorker, step, workflow
+from stepwell import Governance, Retry, RetryAfter, Run, Scope, Stepwell, StepwellError, TemporalWorker, step, workflow
 from stepwell.flow import (
     Definition,
     call,
@@ -58,6 +58,13 @@ def flaky(name: str) -> str:
     if attempt < 3:
         raise ValueError(f"not at attempt {attempt}")
     return f"{name} at attempt {attempt}"
+
+
+@step(retry=Retry(attempts=2, first_seconds="5h"))
+def hasty(x: int) -> int:
+    if stepwell.current().attempt == 1:
+        raise RetryAfter(0.05)
+    return x
 
 
 @step(retry=Retry(attempts=1))
@@ -112,6 +119,7 @@ DEFINITIONS: dict[str, Definition] = {
         ),
     ),
     "retry": define("retries", call("flaky", {"name": "f"}, name="f"), output="{{ steps.f.output }}"),
+    "retry after": define("hasties", call("hasty", {"x": 3}, name="h"), output="{{ steps.h.output }}"),
     "failure": define("failures", call("bad", {"message": "no"}, name="b")),
     "failure passed over": define("passed", call("bad", {"message": "no"}, name="b", on_error="continue"), output="on"),
     "compensation": define(
@@ -197,7 +205,13 @@ async def gathering_function(n: int) -> list[int]:
     return [task.result() for task in tasks]
 
 
+@workflow
+async def hasty_function(n: int) -> int:
+    return await hasty.aio(n)
+
+
 FUNCTIONS = [
+    hasty_function,
     patched_function,
     saga_function,
     signalled_function,

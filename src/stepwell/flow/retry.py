@@ -31,6 +31,7 @@ __all__ = [
     "Classification",
     "ErrorClass",
     "Retry",
+    "RetryAfter",
     "classify",
 ]
 
@@ -48,6 +49,31 @@ class ErrorClass(StrEnum):
     EXECUTION = "execution"
     TIMEOUT = "timeout"
     LIMIT = "limit"
+
+
+class RetryAfter(Exception):
+    """Raised by a step: the next attempt comes after this time, in place of the delay of its retry policy.
+
+    The attempt counts like any other that failed, so a step without a policy, or at its last attempt, fails for good.
+
+    - ``seconds``: the time, as seconds or a span such as ``"30s"``; it is kept to the millisecond.
+    - ``message``: why, for the record of the attempt.
+
+    Raise ``InvalidInput`` for a time that is no span.
+
+    Example:
+
+        if response.status_code == 429:
+            raise RetryAfter(int(response.headers["Retry-After"]), "the bank is busy")
+    """
+
+    def __init__(self, seconds: Span, message: str = "") -> None:
+        super().__init__(seconds, message)
+        self.seconds = seconds_of(seconds, "RetryAfter(...)")
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message or f"to be tried again after {self.seconds:g} s"
 
 
 class Classification(NamedTuple):

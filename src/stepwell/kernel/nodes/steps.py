@@ -268,7 +268,9 @@ def step_failed(run: Interpreter, token: LiveToken, event: AttemptFailed) -> Non
         run.quiet(token)
         token.value |= {"attempt": number, "error": event.error, "took_ms": event.took_ms}
         token.value.pop("child", None)
-        run.wake_at(token, run.now_ms + round(policy.delay(number, event.chance) * 1000), RETRIES)
+        asked = event.error.get("retry_after_ms")
+        wait_ms = round(policy.delay(number, event.chance) * 1000) if asked is None else cast("int", asked)
+        run.wake_at(token, run.now_ms + wait_ms, RETRIES)
         return
     end_call(run, token)
     error = {**event.error, "step": token.key}

@@ -239,7 +239,9 @@ class Calls:
                 step.name, told["kind"], told["message"], key, told["class"], is_retryable=told["is_retryable"]
             ) from error
         log.info("step %r of execution %r failed (attempt %d): %s", key, self._identity.execution_id, number, error)
-        due = self._services.clock.now_ms() + round(policy.delay(number, random.random()) * 1000)  # noqa: S311
+        asked = told.get("retry_after_ms")
+        wait_ms = round(policy.delay(number, random.random()) * 1000) if asked is None else asked  # noqa: S311
+        due = self._services.clock.now_ms() + wait_ms
         token: dict[str, Value] = {"position": position, "attempt": number, "error": told, "took_ms": made.took_ms}
         token |= {"due_ms": due, "policy": to_value(policy)}
         await self._writer.commit([self._record.token_put(key, "retry", token), *made.spending])

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from stepwell.errors import ExecutionCancelled, ExecutionFailed, GovernanceViolated, NotFound, StepFailed, StepwellError
 from stepwell.flow.function import Workflow
-from stepwell.flow.retry import classify
+from stepwell.flow.retry import RetryAfter, classify
 from stepwell.model.record import StepOutput
 from stepwell.model.status import StepStatus
 from stepwell.model.value import recode
@@ -79,6 +79,8 @@ def error_value(error: BaseException) -> dict[str, Any]:
         "is_retryable": found.is_retryable,
         "suggestion": found.suggestion,
     }
+    if isinstance(error, RetryAfter):
+        value["retry_after_ms"] = round(error.seconds * 1000)
     if error.__traceback__ is not None and (traceback := user_traceback(error)) is not None:
         value["traceback"] = traceback
     culprit = _culprit(error)
