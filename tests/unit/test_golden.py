@@ -11,7 +11,7 @@ import pytest
 from tests.unit.golden_files import CLOCK_START, KEY
 from tests.unit.sample import NOW, story
 
-from stepwell import FakeClock, LoopContext, StepOutput, Stepwell, StoreNewer, Token, verify_proof
+from stepwell import FakeClock, LoopContext, StepOutput, Stepwell, StoreNewer, Token, migration, verify_proof
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.snapshot import read_snapshot
 from stepwell.stores.sqlite.connection import SCHEMA_VERSION
@@ -74,6 +74,20 @@ def test_store_of_schema_1_can_be_written_to(well_file: Path) -> None:
         assert well.verify("order-7").ok
         assert well.receipt("order-7", "second").revision == 1
         assert well.state.custom("notes").increment("short") == 2
+
+
+def test_values_of_schema_1_are_migrated(well_file: Path) -> None:
+    """T48: brought forward in memory, and stored so only by a write."""
+    migration(scope="custom/notes", from_version=1, to_version=2)(lambda value: len(str(value)))
+    migration(workflow="manual", from_version=1, to_version=2)(lambda value: {**value, "context": {"all": value["context"]}})
+    with open_well(well_file) as well:
+        assert well.state.custom("notes").all() == {"a/b": 14, "short": 1}
+        assert well.load("order-7").context == {"all": {"cart": ["pen"], "total": 12.5}}
+        assert len(well.receipts("order-7")) == 3
+        report = well.migrate_state()
+        assert (report.migrated, report.is_verified) == (4, True)
+        assert (well.verify("order-7").ok, well.verify("old").ok) == (True, True)
+        assert well.load("old", at=3).variables == {"n": 3}
 
 
 def test_store_of_a_newer_schema_is_refused_and_not_touched(well_file: Path) -> None:

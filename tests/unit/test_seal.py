@@ -23,16 +23,24 @@ def test_a_row_comes_back_as_it_was() -> None:
     assert unseal(PATH, KEY, stored(ROW)) == ROW
 
 
+def test_version_of_a_value_is_stored_unless_it_is_the_first() -> None:
+    """T48: in four bytes after the checksum, under a mark of its own; a value of version 1 has neither."""
+    assert stored(ROW).data == b"\x01" + bytes.fromhex("90ed02ab") + b'{"name":"Ada"}'
+    later = stored(replace(ROW, version=300))
+    assert later.data == b"\x04" + bytes.fromhex("b2794bbc") + b"\x00\x00\x01\x2c" + b'{"name":"Ada"}'
+    assert unseal(PATH, KEY, later) == replace(ROW, version=300)
+
+
 def test_a_tombstone_has_no_seal() -> None:
     tomb = StoredEntry(None, 3, 100)
     assert seal(PATH, KEY, tomb) is None
     assert unseal(PATH, KEY, tomb) == tomb
 
 
-@given(data=st.binary(min_size=1, max_size=60), at=st.integers(min_value=0), bit=st.integers(0, 7))
-def test_any_flipped_bit_is_found(data: bytes, at: int, bit: int) -> None:
+@given(data=st.binary(min_size=1, max_size=60), at=st.integers(min_value=0), bit=st.integers(0, 7), version=st.integers(1, 2**31))
+def test_any_flipped_bit_is_found(data: bytes, at: int, bit: int, version: int) -> None:
     """T11."""
-    row = stored(replace(ROW, data=data))
+    row = stored(replace(ROW, data=data, version=version))
     assert row.data is not None
     flipped = bytearray(row.data)
     flipped[at % len(flipped)] ^= 1 << bit
