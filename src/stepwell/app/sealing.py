@@ -46,16 +46,21 @@ def sealing_of(
     compress_over: int | None,
     secrets: Iterable[str],
     environ: Mapping[str, str] = os.environ,
+    *,
+    is_by_url: bool = True,
 ) -> Sealing:
-    """Return the settings that arguments and the environment name. Raise ``InvalidInput`` for any that cannot be used."""
-    if encryption is None and environ.get(KEYRING):
+    """Return the settings that arguments and the environment name. Raise ``InvalidInput`` for any that cannot be used.
+
+    The environment says how the store of a URL is sealed; a store object of the caller's own (not ``is_by_url``) is left as it is.
+    """
+    if encryption is None and is_by_url and environ.get(KEYRING):
         encryption = environ[KEYRING]
     if isinstance(encryption, str | Path):
         encryption = _read(Path(encryption))
     given: object = encryption
     if given is not None and not isinstance(given, KeyRing):
         raise InvalidInput(f"encryption is a stepwell.KeyRing or the path of its file, not {type(given).__name__}")
-    if compress_over is None and environ.get(COMPRESS_OVER):
+    if compress_over is None and is_by_url and environ.get(COMPRESS_OVER):
         compress_over = _number(environ[COMPRESS_OVER])
     if compress_over is not None and (type(compress_over) is not int or compress_over < 0):
         raise InvalidInput(f"compress_over is a number of bytes, 0 or more, not {compress_over!r}")

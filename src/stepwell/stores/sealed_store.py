@@ -18,7 +18,15 @@ from typing import Any, cast
 import msgspec
 
 from stepwell.contract.store import Store
-from stepwell.errors import Corrupted, EncryptionKeyMissing, StepwellError, ValueErased
+from stepwell.errors import (
+    CommitUnknown,
+    Conflict,
+    Corrupted,
+    EncryptionKeyMissing,
+    StepwellError,
+    StoreUnavailable,
+    ValueErased,
+)
 from stepwell.model.cipher import KeyRing, decrypt, encrypt, key_id_of
 from stepwell.model.commit import Adoption, Archiving, Commit, Loaded, Outcome, Seen, StateBatch, StoredCommit, Unit, Written
 from stepwell.model.data_key import (
@@ -252,11 +260,24 @@ class SealedStore:
         key_id = key_id_of_workspace(workspace)
         key = keys.find(workspace, key_id)
         if key is None:
-            unit, key = keys.workspace_unit(workspace)
-            if isinstance(self.inner.write((unit,))[0], StepwellError):
-                key = keys.need(workspace, key_id)  # another process was first
+            key = self._new_key(keys, workspace, key_id)
             keys.keep(workspace, key_id, key, is_subject=False)
         return key_id, key
+
+    def _new_key(self, keys: DataKeys, workspace: str, key_id: str) -> bytes:
+        unit, key = keys.workspace_unit(workspace)
+        try:
+            outcome = self.inner.write((unit,))[0]
+        except CommitUnknown:  # about the key alone: what it is for was not written yet
+            found = keys.find(workspace, key_id)
+            if found is None:
+                raise StoreUnavailable(f"the data key of workspace {workspace!r} could not be stored; try again") from None
+            return found
+        if isinstance(outcome, Conflict):  # another process was first
+            return keys.need(workspace, key_id)
+        if isinstance(outcome, StepwellError):
+            raise outcome
+        return key
 
     def _open(self, data: bytes, workspace: str, place: Place) -> bytes:
         sealed = read_sealed(data)

@@ -170,7 +170,8 @@ class AsyncStepwell:
         check_settings(worker, concurrency, clock, limits, signing_key)
         self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_of(lease_seconds)
         self.queues = check_queues(queues)
-        self._parts = Parts(url, clock, limits, signing_key, sealing_of(encryption, compress_over, secrets))
+        sealing = sealing_of(encryption, compress_over, secrets, is_by_url=url is None or isinstance(url, str))
+        self._parts = Parts(url, clock, limits, signing_key, sealing)
         self._host = self._make_host()
         self._driver = self._host.driver
 
