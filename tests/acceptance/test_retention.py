@@ -26,6 +26,8 @@ from stepwell import (
     workflow,
 )
 from stepwell.fault_points import armed
+from stepwell.maintenance import retention as rounds
+from stepwell.testing.store_access import parts_of, run_operation
 
 __all__ = ["queue_url"]
 
@@ -390,6 +392,21 @@ def test_workers_apply_the_policies_by_themselves(file_url: str):
     with Stepwell(file_url) as well:
         until(lambda: well.retention.tombstones() != [])
         assert well.executions.list() == []
+
+
+def test_round_that_is_cut_short_is_continued_by_the_next(monkeypatch: pytest.MonkeyPatch):
+    """A worker that stops does not wait for the end of a long round."""
+    monkeypatch.setattr(rounds, "_BATCH", 2)
+    monkeypatch.setattr(rounds, "_PAGE", 4)
+    with Stepwell("memory://", worker=False) as well:
+        for number in range(11):
+            ended(well, f"run {number}")
+        well.retention.put(executions={"COMPLETED": 0})
+        retention = parts_of(well).retention
+        done = [run_operation(well, retention.sweep(0)) for _ in range(6)]
+        assert [(each.removed, each.is_complete) for each in done] == [*[(2, False)] * 5, (1, True)]
+        assert run_operation(well, retention.sweep(1_000, lambda: True)).is_complete
+        assert len(well.retention.tombstones()) == 11
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ The docs page ``design/0032-retention`` argues this.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import nsmallest
 from pathlib import Path
 from time import monotonic
@@ -325,19 +325,26 @@ class RetentionOperations:
 
     # A round.
 
-    def sweep(self, seconds: float) -> Operation[RetentionReport]:
-        """Remove what is due, for about so many seconds. A round that was not complete is continued by the next."""
+    def sweep(self, seconds: float, is_stopping: Callable[[], bool] = lambda: False) -> Operation[RetentionReport]:
+        """Remove what is due, for about so many seconds. A round that was not complete is continued by the next.
+
+        ``is_stopping``: whether the round is to end at once, as the worker that does it ends.
+        """
         ends, counts = monotonic() + seconds, _Counts()
+
+        def is_over() -> bool:
+            return is_stopping() or monotonic() >= ends
+
         rules = yield from read(self._rules)
         if rules.is_restoring:  # the restore still compares what it has written with the backup
             return counts.report(is_complete=True)
         yield from self._resume(counts)
-        is_complete = yield from self._drop_items(rules, ends, counts)
+        is_complete = yield from self._drop_items(rules, is_over, counts)
         if rules.policies:
-            is_complete = (yield from self._look_through(rules, ends, counts)) and is_complete
+            is_complete = (yield from self._look_through(rules, is_over, counts)) and is_complete
         return counts.report(is_complete=is_complete)
 
-    def _drop_items(self, rules: _Rules, ends: float, counts: _Counts) -> Operation[bool]:
+    def _drop_items(self, rules: _Rules, is_over: Callable[[], bool], counts: _Counts) -> Operation[bool]:
         for (status, seconds), names in rules.item_groups().items():
             until_ms = rules.now_ms - round(seconds * 1000)
             unit = DropItems(tuple(sorted(names)), (status,), until_ms)
@@ -349,11 +356,11 @@ class RetentionOperations:
                     fault("retention.items_dropped")
                 if dropped < unit.limit:
                     break
-                if monotonic() >= ends:
+                if is_over():
                     return False
         return True
 
-    def _look_through(self, rules: _Rules, ends: float, counts: _Counts) -> Operation[bool]:
+    def _look_through(self, rules: _Rules, is_over: Callable[[], bool], counts: _Counts) -> Operation[bool]:
         scans = rules.scans(rules.now_ms)
         number, after = self._position or (0, None)
         while number < len(scans):
@@ -365,12 +372,14 @@ class RetentionOperations:
             due = yield from read(lambda page=page: list(self._candidates(rules, page, rules.now_ms)))
             for start in range(0, len(due), _BATCH):
                 yield from self._treat(due[start : start + _BATCH], rules.now_ms, counts)
+                if is_over() and start + _BATCH < len(due):
+                    return False  # the next round begins with this page again
             if len(page) < _PAGE:
                 number, after = number + 1, None
             else:
                 after = _place(page[-1])
             self._position = (number, after)
-            if monotonic() >= ends and number < len(scans):
+            if is_over() and number < len(scans):
                 return False
         self._position = None
         return True
@@ -667,7 +676,9 @@ def _tombstone(each: _Candidate, now_ms: int, archive: str | None) -> Tombstone:
     )
 
 
-def retain_alone(retention: RetentionOperations, locks: LockOperations) -> Operation[RetentionReport | None]:
+def retain_alone(
+    retention: RetentionOperations, locks: LockOperations, is_stopping: Callable[[], bool] = lambda: False
+) -> Operation[RetentionReport | None]:
     """Do one round; return None if another process is at it or has just been."""
     request = schedule_request(scheduled_lock(_LOCK), _LOCK, _AT_MOST_SECONDS, _AT_LEAST_SECONDS)
     try:
@@ -675,7 +686,7 @@ def retain_alone(retention: RetentionOperations, locks: LockOperations) -> Opera
     except LockHeld:
         return None
     try:
-        return (yield from retention.sweep(_AT_LEAST_SECONDS))
+        return (yield from retention.sweep(_AT_LEAST_SECONDS, is_stopping))
     finally:
         yield from locks.release(held, _AT_LEAST_SECONDS)
 
@@ -694,7 +705,7 @@ class RetentionTask(PeriodicTask):
     async def work(self) -> float:
         """Do a round, unless another process does or just did; return the seconds until the next one."""
         began = monotonic()
-        report = await self._driver.run(retain_alone(self._retention, self._locks))
+        report = await self._driver.run(retain_alone(self._retention, self._locks, lambda: self.is_stopping))
         if report is None:
             return _SHORTEST_PAUSE
         if report.problems and report.problems != self._problems:
