@@ -47,6 +47,7 @@ from stepwell.queue.workspaces import WorkspaceOperations
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.error_groups import ErrorOperations
 from stepwell.runtime.known_workflows import KnownWorkflows
+from stepwell.runtime.periodic import PeriodicTask
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.runtime.services import Services
 from stepwell.runtime.start import Starting
@@ -334,6 +335,16 @@ class Parts:
             RetentionTask(self.retention, self.locks, driver),
         ]
         return service
+
+    def tasks_without_workflows(self, lease_seconds: float) -> list[PeriodicTask]:
+        """Return what a store needs beside workers that run workflows. On the loop that runs them."""
+        driver = AsyncDriver(self.group, self.store, is_open=True)
+        return [
+            Scheduler(self.queue.schedules, driver, self.notifications),
+            WebhookSender(self.webhooks, driver, self.write_statistics.webhooks),
+            QueueRecovery(self.queue.items, self.locks, driver, lease_seconds),
+            RetentionTask(self.retention, self.locks, driver),
+        ]
 
     def worker_alone(self, concurrency: int, lease_seconds: float, queues: tuple[str, ...]) -> Worker:
         """Return a worker that has an event loop to itself."""

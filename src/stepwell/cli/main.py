@@ -256,6 +256,7 @@ COMMANDS = {
     "fork": CommandEntry(f"{_AT}.runs:fork", "Start a new run from the state of another."),
     "verify": CommandEntry(f"{_AT}.runs:verify", "Verify every receipt of a run."),
     "worker": CommandEntry(f"{_AT}.worker:worker", "Run workflows until stopped."),
+    "dispatch": CommandEntry(f"{_AT}.dispatch:dispatch", "Fire schedules and send webhooks, without running workflows."),
     "serve": CommandEntry(f"{_AT}.serve:serve", "Serve the dashboard and the HTTP API, and run workflows."),
     "dev": CommandEntry(f"{_AT}.dev:dev", "Serve the workflows of a folder, and reload them when they change."),
     "token": CommandEntry(f"{_AT}.token:token", "Manage the access tokens of the HTTP server."),
@@ -276,6 +277,7 @@ COMMANDS = {
     "encryption": CommandEntry(f"{_AT}.encryption:encryption", "Manage the keys that values are encrypted with."),
     "doctor": CommandEntry(f"{_AT}.doctor:doctor", "Check this installation and its store."),
     "migrate": CommandEntry(f"{_AT}.migrate:migrate", "Migrate a store to the schema of this version, or stored values."),
+    "bench": CommandEntry(f"{_AT}.bench:bench", "Measure how fast this store is from this machine."),
     "demo": CommandEntry(f"{_AT}.demo:demo", "Kill a run inside a step, resume it and verify it."),
     "completion": CommandEntry(f"{_AT}.doctor:completion", "Print the completion script of a shell."),
 }
