@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -30,9 +30,12 @@ __all__ = [
     "ID",
     "INPUT",
     "MOMENT",
+    "QUEUE_NAME",
+    "RUN_ID",
     "SPAN",
     "SUBJECT",
     "VALUE",
+    "WORKFLOW_NAME",
     "WORKSPACE",
     "CliSettings",
     "limits_of",
@@ -114,6 +117,35 @@ ENGINE = click.option(
 SUBJECT = click.option(
     "--subject", metavar="SUBJECT", help="Whose data the run holds, such as user:42, for `stepwell find` and `stepwell erase`."
 )
+
+
+def _completing(find: Callable[[Stepwell, str], Iterable[str]]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return a function that completes an argument from the store; it stays silent where the store cannot be read."""
+
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        with suppress(Exception), ctx.ensure_object(CliSettings).open() as well:
+            return [each for each in find(well, incomplete) if each.startswith(incomplete)]
+        return []
+
+    return complete
+
+
+_MOST_COMPLETIONS = 200
+
+RUN_ID = click.argument(
+    "execution_id",
+    metavar="ID",
+    shell_complete=_completing(lambda well, _: (each.execution_id for each in well.executions.list(limit=_MOST_COMPLETIONS))),
+)
+QUEUE_NAME = _completing(lambda well, _: sorted({each.queue for each in well.queue.stats()}))
+"""Completes the name of a queue."""
+WORKFLOW_NAME = _completing(
+    lambda well, _: sorted(
+        {each.name for each in well.definitions.list()}
+        | {each.workflow_id for each in well.executions.list(limit=_MOST_COMPLETIONS)}
+    )
+)
+"""Completes the name of a workflow."""
 
 
 @dataclass

@@ -5,13 +5,16 @@ Text from a store is untrusted. Characters that could move the cursor, hide text
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import shutil
 import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
+from weakref import WeakKeyDictionary
 
 __all__ = [
     "Terminal",
@@ -64,6 +67,19 @@ def has_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
+class _StatusLine:
+    """The status line at the end of a stream, which several ``Terminal`` objects may write to."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.is_shown = False
+        self.is_in_line = False
+        """Whether a step has printed a text without a line end, which the status line must not overwrite."""
+
+
+_LINES: WeakKeyDictionary[TextIO, _StatusLine] = WeakKeyDictionary()
+
+
 class Terminal:
     """Writes output for people, or with ``is_json`` for programs."""
 
@@ -74,6 +90,7 @@ class Terminal:
         self.is_live = err.isatty() and environ.get("TERM") != "dumb" and not is_quiet and not is_json
         """Whether a line can be overwritten."""
         self.is_table = out.isatty()
+        self._line = _LINES.setdefault(err, _StatusLine())
 
     @classmethod
     def standard(cls, *, is_json: bool = False, is_quiet: bool = False) -> Terminal:
@@ -120,11 +137,48 @@ class Terminal:
     def note(self, text: str) -> None:
         """Write a progress line, unless ``--quiet`` is set."""
         if not self.is_quiet:
-            _write(self.err, text)
+            self.complain(text)
 
     def complain(self, text: str) -> None:
         """Write an error line."""
-        _write(self.err, text)
+        with self._line.lock:
+            self._erase()
+            _write(self.err, text)
+
+    # The status line below everything else on standard error.
+
+    def show_status(self, line: str) -> None:
+        """Write or replace the status line; only where ``is_live``."""
+        with self._line.lock:
+            if self._line.is_in_line:
+                self.err.write("\n")
+                self._line.is_in_line = False
+            self.err.write(f"\r\x1b[K{line}")
+            self.err.flush()
+            self._line.is_shown = True
+
+    def clear_status(self) -> None:
+        """Erase the status line."""
+        with self._line.lock:
+            self._erase()
+
+    def _erase(self) -> None:
+        if self._line.is_shown:
+            self.err.write("\r\x1b[K")
+            self.err.flush()
+            self._line.is_shown = False
+
+    def beside(self) -> TextIO:
+        """Return a stream for what steps print: it writes to standard error above the status line."""
+        return cast("TextIO", _Beside(self))
+
+    def print_beside(self, text: str) -> None:
+        """Write a text of a step to standard error above the status line."""
+        with self._line.lock:
+            self._erase()
+            self.err.write(text)
+            self.err.flush()
+            self._line.is_in_line = self.is_live and not text.endswith("\n")
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]], *, status_column: int | None = None) -> None:
         """Write rows of untrusted text: aligned with headings on a terminal, else tab-separated without headings."""
@@ -134,6 +188,9 @@ class Terminal:
                 self.write("\t".join(row))
             return
         widths = [max(len(line[column]) for line in [headings, *cells]) for column in range(len(headings))]
+        widths = _fitted(widths, headings, self.width)
+        headings, status_column = headings[: len(widths)], status_column if status_column in range(len(widths)) else None
+        cells = [[shortened(cell, width) for cell, width in zip(row, widths, strict=False)] for row in cells]
         self.write(self.paint("dim", _aligned(headings, widths)))
         for row in cells:
             padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
@@ -144,6 +201,47 @@ class Terminal:
     def brief(self, value: Any, width: int | None = None) -> str:
         """Return a value as part of a line."""
         return shortened(json_text(value), width or max(self.width - 24, 20))
+
+
+_LEAST_WIDTH = 8
+
+
+def _fitted(widths: Sequence[int], headings: Sequence[str], room: int) -> list[int]:
+    """Return the widths of the columns that fit into a terminal's width: ids stay whole, others are shortened, the last are left
+    out."""
+    fitted = list(widths)
+
+    def excess() -> int:
+        return sum(fitted) + 2 * (len(fitted) - 1) - room
+
+    while excess() > 0:
+        flexible = [at for at, name in enumerate(headings[: len(fitted)]) if "ID" not in name.split() and fitted[at] > _LEAST_WIDTH]
+        if flexible:
+            widest = max(flexible, key=lambda at: fitted[at])
+            fitted[widest] = max(fitted[widest] - excess(), _LEAST_WIDTH)
+        elif len(fitted) > 1:
+            fitted.pop()
+        else:
+            break
+    return fitted
+
+
+class _Beside(io.TextIOBase):
+    """Standard output of steps while a status line is shown."""
+
+    def __init__(self, screen: Terminal) -> None:
+        self._screen = screen
+
+    @property
+    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - an attribute there
+        return self._screen.err.encoding or "utf-8"
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str, /) -> int:
+        self._screen.print_beside(text)
+        return len(text)
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -221,7 +221,6 @@ class Ticker:
     def __init__(self, screen: Terminal) -> None:
         self._screen, self._began, self._frame = screen, monotonic(), 0
         self._waits: tuple[str, ...] = ()
-        self._is_drawn = False
 
     def report(self, event: RunEvent) -> None:
         """Write an event."""
@@ -239,7 +238,6 @@ class Ticker:
 
     def _say(self, line: str) -> None:
         if line and not self._screen.is_json:
-            self.clear()
             self._screen.note(line)
 
     def _draw(self, progress: Progress) -> None:
@@ -251,16 +249,11 @@ class Ticker:
         done = f"{progress.done}" if progress.total is None else f"{progress.done}/{progress.total}"
         text = f"{progress.status.lower()}, {done} done{doing}, {span_text(monotonic() - self._began)}"
         line = shortened(f"{spin}{part} {printable(text)}", self._screen.width - 1)
-        self._screen.err.write(f"\r\x1b[K{self._screen.paint('cyan', line, self._screen.err)}")
-        self._screen.err.flush()
-        self._is_drawn = True
+        self._screen.show_status(self._screen.paint("cyan", line, self._screen.err))
 
     def clear(self) -> None:
         """Erase the status line."""
-        if self._is_drawn:
-            self._screen.err.write("\r\x1b[K")
-            self._screen.err.flush()
-            self._is_drawn = False
+        self._screen.clear_status()
 
 
 def _bar(percent: float, is_wide: bool) -> str:

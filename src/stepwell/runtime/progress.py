@@ -215,6 +215,8 @@ class Progress(msgspec.Struct, frozen=True):
     offers: tuple[Offer, ...]
     waiting_on: WaitingOn | None = None
     """What it waits for if it does not move, as ``run.waiting_on()`` returns it."""
+    untaken: tuple[str, ...] = ()
+    """The names of the signals that were sent and that no wait has taken, in the order in which they were sent."""
 
 
 _BROKEN_OFF = (Status.FAILED, Status.CANCELLED)

@@ -32,7 +32,7 @@ from stepwell.pipeline.completions import Completion
 from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import Operation, write_or_raise
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.inbox import CANCEL, CANCEL_SCOPE, CANCEL_STEP, SIGNAL, delivery, fresh_key
+from stepwell.runtime.inbox import CANCEL, CANCEL_SCOPE, CANCEL_STEP, SIGNAL, delivery, fresh_key, messages, path_of
 from stepwell.runtime.progress import Progress, progress_of
 from stepwell.runtime.run_end import run_end
 from stepwell.runtime.run_report import (
@@ -219,7 +219,12 @@ class RunOperations:
         state = yield from self._executions.load(self.execution_id)
         progress = progress_of(state, (yield from self._plan(state)))
         head, now_ms = yield from self._executions.head_now(self.execution_id)
-        return msgspec.structs.replace(progress, waiting_on=waiting_on(head, progress, (yield from self.obstacle()), now_ms))
+        on = waiting_on(head, progress, (yield from self.obstacle()), now_ms)
+        return msgspec.structs.replace(progress, waiting_on=on, untaken=(yield from self._untaken(head.workspace_id)))
+
+    def _untaken(self, workspace_id: str) -> Operation[tuple[str, ...]]:
+        found = yield from self._executions.scan(path_of(self.execution_id, workspace_id))
+        return tuple(each.name for each in messages(found) if each.kind == SIGNAL)
 
     def waiting_on(self) -> Operation[WaitingOn | None]:
         """Return what the execution waits for, if it does not move."""

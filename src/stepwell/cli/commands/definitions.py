@@ -11,7 +11,7 @@ import click
 
 from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import settings
+from stepwell.cli.options import WORKFLOW_NAME, settings
 from stepwell.cli.output import Terminal, printable
 from stepwell.cli.report import report, report_rows
 from stepwell.cli.workflow_loader import definitions_of, find_workflow, source_problems_of
@@ -186,7 +186,7 @@ def workflow() -> None:
     """Manage the definitions in the store. A stored version never changes."""
 
 
-_name = click.argument("name", metavar="NAME")
+_name = click.argument("name", metavar="NAME", shell_complete=WORKFLOW_NAME)
 
 
 @command("put")

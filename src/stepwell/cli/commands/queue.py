@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import ENGINE, ID, INPUT, MOMENT, SPAN, SUBJECT, WORKSPACE, limits_of, settings
+from stepwell.cli.options import ENGINE, ID, INPUT, MOMENT, QUEUE_NAME, SPAN, SUBJECT, WORKSPACE, limits_of, settings
 from stepwell.cli.output import printable
 from stepwell.cli.report import report, report_fields, report_rows
 from stepwell.cli.workflow_loader import find_workflow, known_workflow
@@ -103,7 +103,7 @@ def _hidden(well: Stepwell, item: Any) -> Any:
 @command("list")
 @click.option("--status", "-s", type=click.Choice([*ItemStatus], case_sensitive=False), help="Show only items with this status.")
 @click.option("--workspace", "-w", help="Show only this workspace.")
-@click.option("--queue", help="Show only this queue.")
+@click.option("--queue", help="Show only this queue.", shell_complete=QUEUE_NAME)
 @click.option("--workflow", help="Show only this workflow.")
 @click.option("--limit", "-n", type=click.IntRange(1, 10_000), default=50, show_default=True, help="The maximum number of results.")
 def list_(**query: Any) -> None:
@@ -164,11 +164,11 @@ def redrive(item_id: str) -> None:
     report(given, told, f"{item.item_id} is {item.status}, as run {item.execution_id}")
 
 
-_name = click.argument("name", metavar="[QUEUE]", default=DEFAULT_QUEUE)
+_name = click.argument("name", metavar="[QUEUE]", default=DEFAULT_QUEUE, shell_complete=QUEUE_NAME)
 
 
 @command("put")
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", metavar="QUEUE", shell_complete=QUEUE_NAME)
 @click.option("--concurrency", "-c", type=click.IntRange(0), help="The maximum number of its items that run concurrently.")
 @click.option("--rate", "rate_per_second", type=click.FloatRange(0), help="The maximum number of starts per second.")
 @click.option("--unlimited", multiple=True, type=click.Choice(["concurrency", "rate_per_second"]), help="Remove a limit.")

@@ -10,7 +10,7 @@ import msgspec
 
 from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import SPAN, settings
+from stepwell.cli.options import RUN_ID, SPAN, settings
 from stepwell.cli.output import printable
 from stepwell.cli.report import moment, report, report_fields, report_rows
 from stepwell.clock import from_ms
@@ -139,7 +139,7 @@ def apply() -> None:
 
 
 @command("show")
-@click.argument("execution_id", metavar="ID")
+@RUN_ID
 def show(execution_id: str) -> None:
     """Show the tombstone of a run that was removed."""
     given = settings()

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from stepwell.cli.exit_codes import ExitCode
+from stepwell.cli.exit_codes import ExitCode, code_of
 from stepwell.cli.main import command
-from stepwell.cli.options import ENGINE, ID, INPUT, SPAN, SUBJECT, VALUE, WORKSPACE, settings
+from stepwell.cli.options import ENGINE, ID, INPUT, RUN_ID, SPAN, SUBJECT, VALUE, WORKFLOW_NAME, WORKSPACE, CliSettings, settings
 from stepwell.cli.output import Terminal, printable
 from stepwell.cli.report import report, report_rows
 from stepwell.cli.run_view import Ticker, follow, without_secrets
 from stepwell.cli.workflow_loader import find_workflow, known_workflow
 from stepwell.config import choose_url
-from stepwell.errors import InvalidInput, NotFound
+from stepwell.errors import ExecutionCancelled, ExecutionFailed, InvalidInput, NotFound
+from stepwell.flow.function import registered_versions
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.status import Status
 
@@ -61,7 +62,7 @@ def run(target: str, value: Any, execution_id: str | None, workspace: str, timeo
     """
     given = settings()
     screen = given.screen
-    with redirect_stdout(sys.stderr):
+    with redirect_stdout(screen.beside()):
         given.load_modules()
         workflow = find_workflow(target)
         with given.open(creates=True, worker=True) as well:
@@ -104,7 +105,7 @@ def start(target: str, value: Any, execution_id: str | None, workspace: str, eng
 
 
 @command("watch")
-@click.argument("execution_id", metavar="ID")
+@RUN_ID
 @_timeout
 def watch(execution_id: str, timeout: float | None) -> None:
     """Follow a run until it ends, and print its result. With --json, one line for each event."""
@@ -157,7 +158,12 @@ def _follow_to_end(well: Stepwell, run: Run, screen: Terminal, timeout: float | 
         screen.json_line({"event": "end"} | outcome)
     elif screen.is_json:
         screen.json(outcome)
-    output = run.result(timeout=0)
+    try:
+        output = run.result(timeout=0)
+    except (ExecutionFailed, ExecutionCancelled) as error:
+        if screen.is_json:  # the outcome has said it
+            sys.exit(code_of(error))
+        raise
     if not screen.is_json:
         screen.json(well.redact(output, secrets=secrets))
 
@@ -205,7 +211,7 @@ _COLUMNS = {
 @command("list")
 @click.option("--status", "-s", type=click.Choice([*Status], case_sensitive=False), help="Show only runs with this status.")
 @click.option("--workspace", "-w", help="Show only this workspace.")
-@click.option("--workflow", help="Show only this workflow.")
+@click.option("--workflow", help="Show only this workflow.", shell_complete=WORKFLOW_NAME)
 @click.option("--limit", "-n", type=click.IntRange(1, 10_000), default=50, show_default=True, help="The maximum number of results.")
 def list_(status: str | None, workspace: str | None, workflow: str | None, limit: int) -> None:
     """List runs, newest first. With --json, one line for each."""
@@ -218,7 +224,7 @@ def list_(status: str | None, workspace: str | None, workflow: str | None, limit
 
 
 @command("signal")
-@click.argument("execution_id", metavar="ID")
+@RUN_ID
 @click.argument("name", metavar="NAME")
 @click.argument("value", type=VALUE, default="null", metavar="[JSON|@FILE|-]")
 def signal(execution_id: str, name: str, value: Any) -> None:
@@ -230,7 +236,7 @@ def signal(execution_id: str, name: str, value: Any) -> None:
 
 
 @command("cancel")
-@click.argument("execution_id", metavar="ID")
+@RUN_ID
 @click.option("--scope", metavar="NAME", help="Cancel only this scope of the definition.")
 @click.option("--step", metavar="NAME", help="Cancel only this step, as `stepwell show` names it.")
 def cancel(execution_id: str, scope: str | None, step: str | None) -> None:
@@ -250,12 +256,17 @@ def cancel(execution_id: str, scope: str | None, step: str | None) -> None:
 
 
 @command("retry")
-@click.argument("execution_id", metavar="ID")
-def retry(execution_id: str) -> None:
+@RUN_ID
+@click.option("--here", is_flag=True, help="Run it in this process, and wait for its result; name its workflow's module with -m.")
+@_timeout
+def retry(execution_id: str, here: bool, timeout: float | None) -> None:
     """Resume a failed run at the step that failed. Earlier records are kept. A run that came from the queue waits for a slot
     there.
     """
     given = settings()
+    if here:
+        _retry_here(given, execution_id, timeout)
+        return
     with given.open() as well:
         run = well.run(execution_id)
         run.retry()
@@ -269,8 +280,22 @@ def retry(execution_id: str) -> None:
         )
 
 
+def _retry_here(given: CliSettings, execution_id: str, timeout: float | None) -> None:
+    screen = given.screen
+    with redirect_stdout(screen.beside()):
+        given.load_modules()
+        given.shows_failures = True
+        with given.open(worker=True) as well:
+            workflow = well.executions.get(execution_id).workflow_id
+            if workflow not in registered_versions() and workflow not in {each.name for each in well.definitions.list()}:
+                raise NotFound(f"this process has no workflow {workflow!r}; name the module that defines it: -m FILE")
+            run = well.run(execution_id)
+            run.retry()
+            _follow_to_end(well, run, screen, timeout, is_told=False)
+
+
 @command("fork")
-@click.argument("execution_id", metavar="ID")
+@RUN_ID
 @click.argument("new_id", metavar="NEW")
 @click.option("--at", type=click.IntRange(0), metavar="REVISION", help="The revision of the state. Default: the newest.")
 def fork(execution_id: str, new_id: str, at: int | None) -> None:
@@ -283,7 +308,7 @@ def fork(execution_id: str, new_id: str, at: int | None) -> None:
 
 
 @command("verify")
-@click.argument("execution_id", metavar="ID")
+@RUN_ID
 def verify(execution_id: str) -> None:
     """Verify every receipt of a run: no edit, gap, swap or truncation. Exits with 1 if there is a problem."""
     given = settings()

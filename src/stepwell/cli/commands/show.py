@@ -10,9 +10,9 @@ import click
 import msgspec
 
 from stepwell.cli.main import command
-from stepwell.cli.options import CliSettings, settings
-from stepwell.cli.output import Terminal, printable
-from stepwell.cli.run_view import RunEvent, bars, events_of, offer_text, waiting_text, without_secrets
+from stepwell.cli.options import RUN_ID, CliSettings, settings
+from stepwell.cli.output import Terminal, printable, shortened
+from stepwell.cli.run_view import RunEvent, bars, events_of, offer_text, span_text, waiting_text, without_secrets
 from stepwell.errors import StepFailed, ValueErased
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.receipt import Receipt
@@ -27,13 +27,11 @@ __all__ = ["show"]
 
 
 @command("show")
-@click.argument("execution_id", metavar="ID")
+@RUN_ID
 @click.option("--at", type=click.IntRange(0), metavar="REVISION", help="Show the state at a revision.")
-@click.option(
-    "--receipts", "-r", "shown", type=click.IntRange(0), default=5, show_default=True, help="The number of newest receipts."
-)
+@click.option("--receipts", "-r", "shown", type=click.IntRange(0), default=0, metavar="N", help="Show the newest N receipts, too.")
 def show(execution_id: str, at: int | None, shown: int) -> None:
-    """Show a run: its state, its timeline, and its newest receipts. With --json, all of them."""
+    """Show a run: its state, its steps with outputs and errors, and its timeline. With --json, with all receipts."""
     given = settings()
     with given.open() as well:
         try:
@@ -55,6 +53,7 @@ def show(execution_id: str, at: int | None, shown: int) -> None:
     screen = given.screen
     _write_state(screen, state, progress, hidden)
     _write_own_failure(screen, state, steps)
+    _write_steps(screen, steps)
     _write_failures(screen, steps)
     _write_late_results(screen, steps)
     _write_timeline(screen, events)
@@ -139,6 +138,7 @@ def _standing(execution_id: str, progress: Progress | None) -> list[tuple[str, s
         *(("waits for", printable(waiting_text(each))) for each in progress.waiting),
         ("waits on", "" if progress.waiting_on is None else printable(progress.waiting_on.message)),
         *(("takes", printable(offer_text(execution_id, each))) for each in progress.offers),
+        *(("not taken", printable(f"signal {name}: no wait has asked for it yet")) for name in progress.untaken),
     ]
 
 
@@ -166,6 +166,54 @@ def _write_own_failure(screen: Terminal, state: ExecutionState, steps: Sequence[
 def _write_traceback(screen: Terminal, text: str, *, indent: int) -> None:
     for line in text.splitlines():
         screen.write(f"{' ' * indent}{screen.paint('dim', printable(line))}")
+
+
+_MOST_STEPS = 40
+
+
+def _write_steps(screen: Terminal, steps: Sequence[StepRecord]) -> None:
+    """Write each step with its status, attempts, time and output or error; many of one name as one line."""
+    if not steps:
+        return
+    rows: list[tuple[str, str, str, str]] = []
+    for node, several in _runs_of(steps):
+        alike = {each.status for each in several}
+        if len(several) > _ALIKE and len(alike) == 1:
+            rows.append((f"{node} ({len(several)} times)", alike.pop(), "", ""))
+        else:
+            rows += [_step_row(screen, each) for each in several]
+    screen.write()
+    screen.write(screen.paint("bold", "Steps"))
+    left = rows[_MOST_STEPS:]
+    rows = rows[:_MOST_STEPS]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for name, status, took, told in rows:
+        shown = screen.paint_status(status) + " " * (widths[1] - len(status))
+        room = max(screen.width - sum(widths) - 8, 20)
+        screen.write(f"  {name.ljust(widths[0])}  {shown}  {took.rjust(widths[2])}  {shortened(told, room)}".rstrip())
+    if left:
+        screen.write(f"  ... {len(left)} more; all of them with --json")
+
+
+_ALIKE = 5
+
+
+def _runs_of(steps: Sequence[StepRecord]) -> list[tuple[str, list[StepRecord]]]:
+    """Return the steps with those of one node that follow each other together."""
+    found: list[tuple[str, list[StepRecord]]] = []
+    for step in steps:
+        if found and found[-1][0] == printable(step.node):
+            found[-1][1].append(step)
+        else:
+            found.append((printable(step.node), [step]))
+    return found
+
+
+def _step_row(screen: Terminal, step: StepRecord) -> tuple[str, str, str, str]:
+    tries = f", {len(step.attempts)} attempts" if len(step.attempts) > 1 else ""
+    took = "" if step.duration_ms is None else f"{span_text(step.duration_ms / 1000)}{tries}"
+    told = printable(str(step.error)) if step.error is not None else screen.brief(step.output) if step.status == "COMPLETED" else ""
+    return printable(step.name), printable(step.status), took, told
 
 
 def _write_failures(screen: Terminal, steps: Sequence[StepRecord]) -> None:
