@@ -20,7 +20,10 @@
   };
   times();
   setInterval(times, 10000);
-  doc.addEventListener("htmx:after:swap", () => { times(); mark(); if (chip?.dataset.state === "off") say("live", "Live"); });
+  doc.addEventListener("htmx:after:swap", e => {
+    times(); mark();
+    if (chip?.dataset.state === "off" && (e.detail?.ctx?.response?.status ?? 500) < 400) say("live", "Live");
+  });
   // A part that cannot be fetched keeps what it shows; the chip says since when.
   for (const what of ["htmx:response:error", "htmx:error"]) doc.addEventListener(what, e => { if (e.target !== live) say("off", `Stale: showing ${clock()}`); });
 
