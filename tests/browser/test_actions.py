@@ -64,6 +64,26 @@ async def test_the_list_of_runs_follows_without_a_reload(chromium: Chromium, sit
 
 
 @in_browser
+async def test_a_part_that_cannot_be_fetched_keeps_what_it_shows(chromium: Chromium, sites: dict[str, Site]):
+    site = sites["work"]
+    await ask(site, "PUT", "/runs/stays", json={"workflow": "order"})
+    async with chromium.visit(site.origin, site.sessions["operator"]) as visit:
+        await visit.go("/runs")
+        rows = visit.page.locator("tr[data-row]")
+        await expect(visit.page.locator("#live-chip")).to_have_text("Live")
+        shown = await rows.count()
+        await visit.page.route("**/runs?anchor=*", lambda route: route.fulfill(status=503, body="<h1>The store is away.</h1>"))
+        await ask(site, "PUT", "/runs/unseen", json={"workflow": "order"})
+        await expect(visit.page.locator("#live-chip")).to_contain_text("Stale: showing")
+        assert await rows.count() == shown
+        await visit.page.unroute("**/runs?anchor=*")
+        await ask(site, "PUT", "/runs/seen", json={"workflow": "order"})
+        await expect(visit.page.locator("#live-chip")).to_have_text("Live")
+        await expect(visit.page.locator("#new-runs")).to_be_visible()
+        visit.complaints = [each for each in visit.complaints if "503" not in each]
+
+
+@in_browser
 async def test_a_run_is_cancelled_with_keys_alone_and_its_page_follows(chromium: Chromium, sites: dict[str, Site]):
     site = sites["work"]
     await ask(site, "PUT", "/runs/by-keys", json={"workflow": "approval", "input": "eve"})

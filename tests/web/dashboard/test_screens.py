@@ -112,3 +112,14 @@ async def test_a_caller_for_one_workspace_chooses_no_other():
         page = await person.open("/runs?workspace=rival")
         assert page.status_code == 400
         assert "rival" not in page.text
+
+
+@async_test
+async def test_htmx_begins_only_when_its_extensions_are_there():
+    async with browsing() as person:
+        page = (await person.open("/runs")).text
+    scripts = re.findall(r'<script src="/assets/([\w.-]+)\?[^>]*?( defer)?>', page)
+    names = [name for name, _ in scripts]
+    assert names.index("htmx.min.js") < names.index("hx-sse.min.js") < names.index("hx-csp.min.js")
+    assert [name for name, defer in scripts if defer] == ["app.js"]
+    assert "<script" not in page.partition("<body>")[2], "htmx would make it anew when it fetches the page"
