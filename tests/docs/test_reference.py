@@ -188,7 +188,11 @@ def test_contexts_are_on_the_page_with_what_they_have():
     identity = Metadata("e", "w", "f", 1, SystemClock().now())
     contexts = (WorkflowContext(identity, types.SimpleNamespace(is_replaying=False)), StepContext(identity, "k", 1, Limits()))
     for column, context in enumerate(contexts, start=1):
-        has = {name for name in dir(context) if not name.startswith("_") and _is_given(context, name)} - {"buffer", "started_by"}
+        has = {name for name in dir(context) if not name.startswith("_") and _is_given(context, name)} - {
+            "buffer",
+            "recorded_as",
+            "started_by",
+        }
         assert has == {name for name, row in rows.items() if row[column] != "no"}
 
 

@@ -69,6 +69,8 @@ async def ask(client: httpx.AsyncClient, route: Route, values: dict[str, str]) -
     params = {"wait": "0"} if is_stream else {}
     if route.name == "diff_run":
         params = {"a": "0", "b": "0"}
+    if route.name == "list_ticks":
+        params = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}
     if route.name == "list_conversations":
         params = {"user": "ada"}
     return await client.request(route.method, f"/api/v1{route.path.format(**values)}", json=body, headers=headers, params=params)
