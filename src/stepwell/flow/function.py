@@ -13,7 +13,7 @@ import typing
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from msgspec import UNSET
 
@@ -115,7 +115,7 @@ def _shown(function: Callable[..., Any]) -> str:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-A_contra = TypeVar("A_contra", contravariant=True)
+A = TypeVar("A")
 R_co = TypeVar("R_co", covariant=True)
 if TYPE_CHECKING:
     import typing_extensions
@@ -520,17 +520,11 @@ class Workflow(Generic[P, R_co]):
         return f"<workflow {self.name!r} version {self.version}>"
 
 
-class WorkflowOf(Protocol[A_contra, R_co]):
-    """A workflow that can be called with one value: the type of ``well.start``'s first parameter, for type checkers."""
+WorkflowOf: TypeAlias = Workflow[Concatenate[A, ...], T]
+"""A workflow that can be called with one value: the type of ``well.start``'s first parameter, for type checkers.
 
-    @property
-    def takes_input(self) -> bool:
-        """True if its function has a parameter."""
-        ...
-
-    def __call__(self, value: A_contra, /) -> R_co:
-        """Run the workflow's function."""
-        ...
+No protocol says this: pyright refuses a workflow for the protocol if an overload with another one was tried first.
+"""
 
 
 class WorkflowCall(Generic[T]):
