@@ -140,7 +140,7 @@ class Site:
             "cancel item": CancelItem("waiting"),
             "redrive": Redrive("failed", "again"),
             "recover": RecoverItems(),
-            "drop items": DropItems(("default",), ("CANCELLED",), 2**53),
+            "drop items": DropItems(("default",), ("CANCELLED",), 0),
             "put tier": PutTier(Tier(name="own", concurrency=2)),
             "put workspace": PutWorkspace(Workspace(workspace_id="acme", tier="scale")),
             "put queue": PutQueue(QueueSettings(name="mail", is_paused=True)),

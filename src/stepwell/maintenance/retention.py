@@ -346,8 +346,7 @@ class RetentionOperations:
 
     def _drop_items(self, rules: _Rules, is_over: Callable[[], bool], counts: _Counts) -> Operation[bool]:
         for (status, seconds), names in rules.item_groups().items():
-            until_ms = rules.now_ms - round(seconds * 1000)
-            unit = DropItems(tuple(sorted(names)), (status,), until_ms)
+            unit = DropItems(tuple(sorted(names)), (status,), seconds)
             while True:
                 outcome = yield from write_or_raise(unit)
                 dropped = sum(each for each in getattr(outcome, "answers", ()) if isinstance(each, int))

@@ -392,12 +392,12 @@ class RecoverItems(msgspec.Struct, frozen=True, gc=False):
 
 
 class DropItems(msgspec.Struct, frozen=True, gc=False):
-    """Drop items of some workspaces that ended with one of these statuses at a time or before. The answer is how many."""
+    """Drop items of some workspaces that ended with one of these statuses, at least so long ago. The answer is how many."""
 
     workspaces: tuple[str, ...]
     statuses: tuple[str, ...]
     """Of COMPLETED, FAILED and CANCELLED."""
-    until_ms: int
+    seconds: float
     limit: int = 1_000
     """At most so many items are dropped. If it was as many, there may be more."""
 

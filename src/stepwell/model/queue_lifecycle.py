@@ -275,11 +275,11 @@ def storable(text: str | None) -> str | None:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
-def is_droppable(item: Item, unit: DropItems) -> bool:
+def is_droppable(item: Item, unit: DropItems, now_ms: int) -> bool:
     """Return whether an item is one that a unit drops."""
     return (
         item.finished_ms is not None
-        and item.finished_ms <= unit.until_ms
+        and item.finished_ms <= now_ms - round(unit.seconds * 1000)
         and item.workspace_id in unit.workspaces
         and item.status in unit.statuses
     )

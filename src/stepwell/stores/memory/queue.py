@@ -444,7 +444,8 @@ class MemoryQueue:
         return Written([item.item_id for item in expired[: unit.limit]])
 
     def _drop(self, unit: DropItems, undo: UndoLog) -> Outcome:
-        old = [item for item in self.rows if is_droppable(item, unit)][: unit.limit]
+        now = self._clock.now_ms()
+        old = [item for item in self.rows if is_droppable(item, unit, now)][: unit.limit]
         for item in old:
             self._change(item, None, undo)
         return Written([len(old)])

@@ -205,11 +205,13 @@ WITH clock AS MATERIALIZED (
 SELECT item_id, (SELECT count(pg_notify) FROM told) FROM returned ORDER BY lease_until_ms, number;
 
 -- name: drop_items
--- Deletes items of workspaces that ended with one of some statuses until a time. The items are selected once, as an array, and coalesce()
+-- Deletes items of workspaces that ended with one of some statuses, so long ago or before. The items are selected once, as an array, and coalesce()
 -- keeps the outer condition from matching an index: otherwise the planner, which expects few ended items, scans them all and selects the
 -- old ones anew for each.
--- args: workspaces, statuses, the time, limit. returns: a row for each
-WITH RECURSIVE lanes (workspace_id, queue) AS (
+-- args: workspaces, statuses, how long ago in ms, limit, clock offset. returns: a row for each
+WITH RECURSIVE clock AS MATERIALIZED (
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $5::bigint AS now_ms
+), lanes (workspace_id, queue) AS (
     (SELECT i.workspace_id, i.queue FROM {schema}.items AS i WHERE i.finished_ms IS NOT NULL ORDER BY i.workspace_id, i.queue LIMIT 1)
     UNION ALL
     SELECT n.* FROM lanes AS l CROSS JOIN LATERAL (
@@ -220,9 +222,10 @@ WITH RECURSIVE lanes (workspace_id, queue) AS (
 DELETE FROM {schema}.items
 WHERE coalesce(finished_ms, -1) >= 0 AND number = ANY (ARRAY(
     SELECT o.number
-    FROM lanes AS l CROSS JOIN LATERAL (
+    FROM clock CROSS JOIN lanes AS l CROSS JOIN LATERAL (
         SELECT i.number FROM {schema}.items AS i
-        WHERE i.workspace_id = l.workspace_id AND i.queue = l.queue AND i.finished_ms IS NOT NULL AND i.finished_ms <= $3::bigint
+        WHERE i.workspace_id = l.workspace_id AND i.queue = l.queue AND i.finished_ms IS NOT NULL
+          AND i.finished_ms <= now_ms - $3::bigint
           AND i.status = ANY ($2::text[])
         ORDER BY i.finished_ms LIMIT $4::bigint) AS o
     WHERE l.workspace_id = ANY ($1::text[]) LIMIT $4::bigint))

@@ -59,7 +59,8 @@ def write_direct(run: Run, unit: Direct, ahead_ms: int, channel: str) -> Outcome
             name, arguments = recover_call(unit, ahead_ms, channel)
             return recovered(run(name, *arguments))
         case DropItems():
-            return Written([len(run("drop_items", texts(unit.workspaces), texts(unit.statuses), unit.until_ms, unit.limit))])
+            span, names = round(unit.seconds * 1000), (texts(unit.workspaces), texts(unit.statuses))
+            return Written([len(run("drop_items", *names, span, unit.limit, ahead_ms))])
         case PutTier():
             tier = unit.tier
             numbers = _text(tier.rate_per_second), tier.queue_depth, tier.state_bytes, _text(tier.retention_seconds)

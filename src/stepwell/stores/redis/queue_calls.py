@@ -189,7 +189,8 @@ class QueueCalls:
 
     def drop(self, unit: DropItems) -> tuple[str, Arguments]:
         workspaces = pack([encoded(name) for name in unit.workspaces])
-        return "drop_items", (self._id, workspaces, pack(unit.statuses), unit.until_ms, unit.limit)
+        span = round(unit.seconds * 1000)
+        return "drop_items", (self._id, workspaces, pack(unit.statuses), span, unit.limit, self._ahead_ms())
 
     def put_tier(self, unit: PutTier) -> tuple[str, Arguments]:
         row, based_on = pack_tier(unit.tier), _based_on(unit.based_on, pack_tier)

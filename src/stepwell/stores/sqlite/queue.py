@@ -392,7 +392,7 @@ class QueueWriting:
 
     def drop(self, unit: DropItems) -> Outcome:
         names = (msgspec.json.encode(each).decode() for each in (unit.workspaces, unit.statuses))
-        old = self._rows("old_items", *names, unit.until_ms, unit.limit)
+        old = self._rows("old_items", *names, self._now_ms - round(unit.seconds * 1000), unit.limit)
         for (number,) in old:
             self._db.run(SQL["drop_item"], number)
             fault("queue.item_moved")

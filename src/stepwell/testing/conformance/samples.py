@@ -414,8 +414,7 @@ def recover(store: Store, limit: int = 1_000) -> list[str]:
 
 def drop_items(store: Store, *workspaces: str, hours: float, statuses: tuple[str, ...] = ENDED, limit: int = 1_000) -> int:
     """Drop items of workspaces that ended so many hours ago; how many there were."""
-    until_ms = store.now_ms() - round(hours * HOUR * 1000)
-    [count] = answers(write(store, DropItems(workspaces, statuses, until_ms, limit)))
+    [count] = answers(write(store, DropItems(workspaces, statuses, hours * HOUR, limit)))
     return count
 
 

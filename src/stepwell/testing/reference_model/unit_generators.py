@@ -166,8 +166,8 @@ class QueueUnits:
         return Redrive(item_id, self._fresh("again"))
 
     def recover(self) -> Unit:
-        names, until_ms = tuple(self.workspaces), self.right.now_ms() - round(RETENTION * 1000)
-        return self.pick(RecoverItems(), DropItems(names, self.pick(("COMPLETED",), ("FAILED", "CANCELLED")), until_ms))
+        statuses = self.pick(("COMPLETED",), ("FAILED", "CANCELLED"))
+        return self.pick(RecoverItems(), DropItems(tuple(self.workspaces), statuses, RETENTION))
 
     def put(self) -> Unit:
         number = self.pick(0, 1)

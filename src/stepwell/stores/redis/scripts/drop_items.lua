@@ -1,6 +1,7 @@
--- drop_items.lua: drops items of workspaces that ended with one of some statuses until a time, the first to end first.
+-- drop_items.lua: drops items of workspaces that ended with one of some statuses so long ago or before, the first to end first.
 -- KEYS  store, queue
--- ARGV  1 store's id  2 packed list of workspaces, encoded  3 packed list of statuses  4 the time in ms  5 most
+-- ARGV  1 store's id  2 packed list of workspaces, encoded  3 packed list of statuses  4 how long ago in ms  5 most
+--       6 milliseconds that the clock is ahead
 -- Gives {'ok', how many were dropped} or 'lost'.
 --@include group_order.lua
 --@include store_id.lua
@@ -9,7 +10,7 @@
 if is_lost(ARGV[1], KEYS[1]) then
   return 'lost'
 end
-local queue = KEYS[2]
+local queue, latest = KEYS[2], now_ms(ARGV[6]) - ARGV[4]
 --@include items.lua
 local function drop(item, workspace)
   local number = item.number
@@ -42,7 +43,7 @@ end
 local function drop_old(workspace, most)
   local ended, dropped, kept, page = queue .. ':ended:' .. workspace, 0, 0, {}
   repeat
-    page = redis.call('ZRANGEBYSCORE', ended, '-inf', ARGV[4], 'LIMIT', kept, most - dropped)
+    page = redis.call('ZRANGEBYSCORE', ended, '-inf', latest, 'LIMIT', kept, most - dropped)
     for _, number in ipairs(page) do
       local item = item_at(number)
       if not item then
