@@ -414,3 +414,20 @@ def test_units_of_one_group_see_what_comes_before_them(store: Store) -> None:
         "copy": b'"a"',
         "y": b'"b"',
     }
+
+
+def test_erased_runs_are_no_obstacle_to_usage_retention_and_lists(open_well: OpenWell) -> None:
+    well = open_well(encryption=OLD, worker=False)
+    for name in ("erased", "kept"):
+        well.create(name, context={"name": MARK}, subject=SUBJECT if name == "erased" else None)
+        for number in range(5):
+            with well.transaction(name) as tx:
+                tx.set_variable("n", number)
+    well.erase(SUBJECT, cancel=True)
+    assert well.usage.workspace("default").amounts["executions"].used == 2
+    well.retention.put(payloads=0, receipts=2)
+    assert well.retention.apply().problems == ()
+    assert (well.verify("erased").ok, well.verify("kept").ok) == (True, True)
+    well.retention.put(executions=0)
+    assert well.retention.apply().removed == 1
+    assert [each.execution_id for each in well.executions.list()] == ["kept"]

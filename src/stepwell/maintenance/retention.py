@@ -24,7 +24,7 @@ import msgspec
 
 from stepwell.clock import Clock
 from stepwell.contract.store import ExecutionQuery, Store
-from stepwell.errors import Conflict, Corrupted, InvalidInput, LockHeld, NotFound, StepwellError, ValidationFailed
+from stepwell.errors import Conflict, Corrupted, InvalidInput, LockHeld, NotFound, StepwellError, ValidationFailed, ValueErased
 from stepwell.fault_points import fault
 from stepwell.maintenance.archive_files import ArchivedProof, write_archive
 from stepwell.model.commit import Archiving, Deletion, Head, StateBatch, Written
@@ -493,6 +493,8 @@ class RetentionOperations:
             try:
                 yield from self._clear_one(each, now_ms)
                 fault("retention.values_removed")
+            except ValueErased:
+                pass  # its values are gone with their key
             except (Conflict, NotFound, Corrupted, ValidationFailed) as error:
                 counts.fail(each.head.execution_id, error)
         yield from self._finish([(each.head.execution_id, each.policy) for each in batch], counts)
@@ -562,6 +564,8 @@ class RetentionOperations:
             try:
                 states[head.execution_id] = yield from self._executions.state_at(head.execution_id, through)
                 ready.append((head, through, each.policy))
+            except ValueErased:
+                pass  # no snapshot can be made of it; its receipts stay, as what they hold is unreadable
             except (NotFound, Corrupted) as error:
                 counts.fail(head.execution_id, error)
         files = yield from self._archive(ready, counts)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 import msgspec
 
 from stepwell.contract.store import ExecutionQuery, Store
-from stepwell.errors import InvalidInput
+from stepwell.errors import InvalidInput, ValueErased
 from stepwell.model.commit import Head
 from stepwell.model.execution_state import ONLY, State
 from stepwell.model.ids import check_key
@@ -134,9 +135,12 @@ class UsageOperations:
         count = size = steps = 0
         for head in heads:
             loaded = yield from read(lambda name=head.execution_id: self._store.load(name))
-            if loaded is not None:
+            if loaded is None:
+                continue
+            count += 1
+            with suppress(ValueErased):  # what was erased has no size that anybody could tell
                 state = rebuild(loaded)
-                count, size, steps = count + 1, size + state.size, steps + _steps(state)
+                size, steps = size + state.size, steps + _steps(state)
         return {"executions": Amount(count), "execution_bytes": Amount(size), "steps": Amount(steps)}
 
 
