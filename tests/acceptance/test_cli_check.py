@@ -68,6 +68,10 @@ def test_a_run_of_a_function_is_checked_and_drawn_by_its_calls(shell: Shell):
     drawn = shell("draw", "--run", "p", "-f", "mermaid")
     assert drawn.code == 0
     assert "weigh" in drawn.out
+    times = shell("draw", "--run", "p", "-f", "waterfall")
+    assert (times.code, times.out.startswith("<svg "), "weigh" in times.out) == (0, True, True)
+    shell.write("sound.yaml", SOUND)
+    assert shell("draw", "sound.yaml", "-f", "waterfall").code == 2  # a definition has no times
 
 
 def test_a_run_is_checked_for_steps_that_are_missing_only_beside_a_program(shell: Shell):

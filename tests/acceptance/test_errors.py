@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.command_line import Shell, shell
 
 from stepwell import InvalidInput, NotFound, Stepwell, StepwellError, step, workflow
 from stepwell.model.error_group import normalised
+
+__all__ = ["shell"]
 
 WAIT = 20
 _is_away = {"bank": True}
@@ -160,3 +164,29 @@ def test_what_is_said_stays_apart() -> None:
 @given(st.text(max_size=4_000))
 def test_any_message_is_normalised_to_a_short_one(text: str) -> None:
     assert len(normalised(text)) <= 300
+
+
+MODULE = """
+from stepwell import workflow
+
+@workflow
+async def divides(card: int) -> int:
+    return card // 0
+"""
+
+
+def test_groups_are_looked_at_and_decided_about_on_the_command_line(shell: Shell) -> None:
+    shell.write("counting.py", MODULE)
+    for card in ("1", "2"):
+        done = shell("run", "divides", "-m", "counting.py", "--input", card)
+        assert "ZeroDivisionError" in done.err, done
+    [group] = [json.loads(line) for line in shell("errors", "list", "--json").out.splitlines()]
+    assert (group["kind"], group["count"], group["status"]) == ("ZeroDivisionError", 2, "open")
+    name = group["fingerprint"]
+    assert "ZeroDivisionError" in shell("errors", "show", name).out
+    assert shell("errors", "ignore", name, "--for", "7d", "--more", "3", "--reason", "known").code == 0
+    assert shell("errors", "list", "--status", "open", "--json").out == ""
+    assert "is open" in shell("errors", "reopen", name).err
+    assert shell("errors", "resolve", name, "--json").json["status"] == "resolved"
+    assert len(shell("errors", "retry", name, "-m", "counting.py", "--json").json["retried"]) == 2
+    assert shell("errors", "show", "0" * 16).code == 3

@@ -77,6 +77,7 @@ async def test_a_waiting_run_says_on_what_and_takes_the_signal():
         await until(lambda: is_waiting(person, "a"))
         page = await person.open("/runs/a")
         assert "Waiting on signal" in text_of(page)
+        assert "Since" in text_of(page)
         assert 'hx-sse:connect="/live?run=a&amp;after=' in page.text
         bad = await person.send("/runs/a/signal", name="approve", value="{no json")
         assert bad.status_code == 422

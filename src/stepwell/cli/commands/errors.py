@@ -9,7 +9,7 @@ import click
 from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import settings
 from stepwell.cli.output import printable
-from stepwell.cli.report import report, report_rows
+from stepwell.cli.report import report, report_fields, report_rows
 from stepwell.duration import seconds_of
 
 __all__ = ["errors"]
@@ -67,14 +67,7 @@ def show(fingerprint: str, workspace: str) -> None:
     given = settings()
     with given.open() as well:
         group = well.errors.within(workspace).get(fingerprint)
-    where = f" in step {group.step}" if group.step else ""
-    lines = [
-        f"{group.kind}{where} ({group.status}), {group.count} times from {group.first_seen:%Y-%m-%d %H:%M:%S} "
-        f"to {group.last_seen:%Y-%m-%d %H:%M:%S} UTC",
-        group.example,
-        *(f"  {execution_id}" for execution_id in group.executions[:10]),
-    ]
-    report(given, group, "\n".join(printable(line) for line in lines))
+    report_fields(given, group)
 
 
 @command("resolve")
@@ -126,5 +119,6 @@ def retry(fingerprint: str, workspace: str) -> None:
     given = settings()
     with given.open() as well:
         done = well.errors.within(workspace).retry(fingerprint)
-    lines = [f"{len(done.retried)} runs continue", *(f"{name} was not retried: {why}" for name, why in done.refused.items())]
-    report(given, done, "\n".join(printable(line) for line in lines))
+    report(given, done, f"{len(done.retried)} runs continue at the step that failed")
+    for name, why in done.refused.items() if not given.is_json else ():
+        given.screen.note(printable(f"{name} was not retried: {why}"))

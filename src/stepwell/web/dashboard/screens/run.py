@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -23,6 +24,7 @@ from stepwell.flow.drawing.waterfall import (
 from stepwell.model.access import Role
 from stepwell.model.execution_state import Change
 from stepwell.model.status import FINAL, Status
+from stepwell.runtime.progress import Progress
 from stepwell.runtime.step_history import StepRecord
 from stepwell.runtime.timeline import timeline_of
 from stepwell.web.api.runs import RunView
@@ -55,7 +57,7 @@ def run_crumbs(view: View, execution_id: str | None = None) -> tuple[Crumb, ...]
 async def show_run(view: View) -> Shown:
     """Show one run: its progress, what it waits for, its steps in time, and its actions."""
     run: RunView = await view.get("get_run")
-    progress = await view.get("get_progress")
+    progress: Progress = await view.get("get_progress")
     tab = view.query.get("tab", "timeline")
     tab = tab if tab in TABS else "timeline"
     records: list[StepRecord] = (await view.get("list_steps")).items
@@ -69,6 +71,7 @@ async def show_run(view: View) -> Shown:
         "elapsed_ms": ((run.updated_at if run.status in FINAL else view.now) - run.created_at).total_seconds() * 1000,
         "can_retry": run.status in (Status.FAILED, Status.PARTIALLY_COMPLETED),
         "page": page_of(run.execution_id),
+        "waiting_since": _since(progress, records),
         "origin": await _origin(view),
         "children": [each for each in progress.waiting if each.kind == "child"],
     }
@@ -85,6 +88,14 @@ async def show_run(view: View) -> Shown:
     live = None if run.status in FINAL else view.url("/live", run=run.execution_id, after=run.revision)
     title = run.execution_id
     return Shown(template="run.html", title=title, values=values, crumbs=run_crumbs(view), live=live)
+
+
+def _since(progress: Progress, records: list[StepRecord]) -> datetime | None:
+    """Return since when the run waits for what it waits for; None if that is no step of it."""
+    held_up = progress.waiting_on
+    if held_up is None or not held_up.step:
+        return None
+    return next((each.started_at for each in records if each.name == held_up.step), None)
 
 
 async def _origin(view: View) -> dict[str, Any] | None:
