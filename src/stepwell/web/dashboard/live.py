@@ -34,9 +34,8 @@ async def changes(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
     async def listen() -> None:
         try:
             async for event in events:
-                if event.event != "snapshot":
-                    latest[:] = [event]
-                    arrived.set()
+                latest[:] = [event]  # a snapshot, too: what changed since the page was drawn, or while it was cut off
+                arrived.set()
         finally:
             await cast("Any", events).aclose()
 
