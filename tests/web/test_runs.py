@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from tests.web.servers import Api, approve, async_test, fail, greet, served
 
 __all__ = ["approve", "fail", "greet"]
@@ -230,3 +233,18 @@ async def test_a_start_beyond_the_slots_of_the_workspace_may_be_tried_again():
         refused = await client.post(RUNS, json={"workflow": "approve"})
         assert (refused.status_code, refused.json()["code"], refused.json()["retryable"]) == (429, "SW-102", True)
         assert refused.headers["retry-after"] == "1"
+
+
+@async_test
+async def test_erased_run_is_listed_and_its_content_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": {"k1": b64encode(b"1" * 32).decode()}}))
+    monkeypatch.setenv("STEPWELL_KEYRING", str(tmp_path / "keys.json"))
+    async with served(url=f"sqlite:///{tmp_path}/well.db") as api, api.client() as client:
+        await api.well.create("erased", "acme", {"name": "Zaphod"}, subject="user:42")
+        await api.well.erase("user:42", cancel=True)
+        page = await client.get(RUNS)
+        assert (page.status_code, page.json()["items"][0]["execution_id"]) == (200, "erased")
+        reply = await client.get(f"{RUNS}/erased")
+        assert (reply.status_code, "Zaphod" in reply.text) == (410, False), reply.text
+        checked = await client.get(f"{RUNS}/erased/verification")
+        assert (checked.status_code, checked.json()["ok"]) == (200, True), checked.text
