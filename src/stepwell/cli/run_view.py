@@ -49,6 +49,8 @@ class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     status: str = ""
     duration_ms: int | None = None
     detail: Value = None
+    summary: str = ""
+    """One line about the call of a step."""
 
     @property
     def began_at(self) -> datetime:
@@ -104,6 +106,7 @@ def _step(name: str, step: dict[str, Any]) -> dict[str, Any]:
         "status": step["status"],
         "duration_ms": step["duration_ms"],
         "detail": step["output"],
+        "summary": step.get("summary") or "",
         "at": datetime.fromisoformat(step["executed_at"]),
     }
 
@@ -119,7 +122,7 @@ def _token(name: str, node: str, value: Any) -> dict[str, Any] | None:
 
 
 _MOST_ROWS = 60
-_NAME_WIDTH = 28
+_NAME_WIDTH = 40
 
 
 def bars(
@@ -136,7 +139,7 @@ def bars(
         return []
     start = min([each.began_at for each in steps] + ([began_at] if began_at is not None else []))
     total = max((max(each.at for each in steps) - start).total_seconds(), 0.001)
-    names = min(max(len(printable(each.name)) for each in steps), _NAME_WIDTH)
+    names = min(max(len(printable(_named(each))) for each in steps), _NAME_WIDTH)
     labels = max(len(label(each)) for each in steps)
     room = max(width - names - labels - 14, 10)
 
@@ -144,7 +147,7 @@ def bars(
         first, last = (round((at - start).total_seconds() / total * room) for at in (each.began_at, each.at))
         first = min(first, room - 1)
         bar = " " * first + block * max(last - first, 1)
-        name = shortened(printable(each.name), names).ljust(names)
+        name = shortened(printable(_named(each)), names).ljust(names)
         told = f"{label(each)} ".rjust(labels + 1) if labels else ""
         return f"{name}  {told}{paint(each, bar)}{' ' * (room - len(bar))} {span_text((each.duration_ms or 0) / 1000):>8}"
 
@@ -153,6 +156,10 @@ def bars(
     half = _MOST_ROWS // 2
     between = f"... {len(steps) - 2 * half} more steps ..."
     return [*(row(each) for each in steps[:half]), between, *(row(each) for each in steps[-half:])]
+
+
+def _named(event: RunEvent) -> str:
+    return f"{event.name} · {event.summary}" if event.summary else event.name
 
 
 def span_text(seconds: float) -> str:
@@ -171,7 +178,8 @@ def waiting_text(waiting: Waiting) -> str:
     until = "" if waiting.until is None else f" until {waiting.until:%Y-%m-%d %H:%M:%S} UTC"
     match waiting.kind:
         case "retry":
-            return f"another attempt at {waiting.name}{until}, after: {waiting.error}"
+            told = f" ({waiting.summary})" if waiting.summary else ""
+            return f"another attempt at {waiting.name}{told}{until}, after: {waiting.error}"
         case "step":
             return f"a worker that has step {waiting.name}"
         case kind:
@@ -280,7 +288,7 @@ def _in_words(event: RunEvent) -> str:
         case "status":
             return "" if event.status == "PENDING" else "run"
         case "step":
-            return event.name
+            return _named(event)
         case "attempt":
             error: dict[str, Any] = event.detail.get("error") or {}
             return f"{event.name} attempt {event.detail['attempt']} failed: {error.get('kind')}: {error.get('message')}"

@@ -23,7 +23,7 @@ from stepwell.flow.governance import Governance
 from stepwell.flow.retry import Retry
 from stepwell.model.ids import Id, check_key
 from stepwell.model.limits import Limits
-from stepwell.model.record import FunctionTrigger
+from stepwell.model.record import FunctionTrigger, summary_line
 from stepwell.model.redaction import Redaction
 from stepwell.model.value import (
     DEFAULT_LIMITS,
@@ -141,7 +141,12 @@ class Caller(Protocol):
     """The session that runs a workflow function. Calls of steps and workflows inside the function go through it."""
 
     def call_step(
-        self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], call_key: str | None = None
+        self,
+        step: Step[..., Any],
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+        call_key: str | None = None,
+        summary: str | None = None,
     ) -> Any:
         """Run a step, or return its recorded output; with a key, that of the execution's first call with it."""
         ...
@@ -291,7 +296,7 @@ class Step(Generic[P, R_co]):
             raise InvalidInput(f"{self.name}.{called}() does not belong into {kind}; write {instead} there")
         return self
 
-    def with_key(self, key: Id) -> Callable[P, R_co]:
+    def with_key(self, key: Id) -> StepCall[P, R_co]:
         """Return the step to be called under a key of your own, such as the id of a payment.
 
         The same key again in one execution, in any place of its code, gives the result of the first call and runs nothing.
@@ -306,15 +311,23 @@ class Step(Generic[P, R_co]):
 
             payment = await charge.with_key(f"charge-{order.id}")(order)
         """
-        call_key = check_key(f"key:{check_key(key, 'the key of a call')}", "the key of a call")
+        return StepCall(self).with_key(key)
 
-        def call(*arguments: P.args, **keywords: P.kwargs) -> R_co:
-            inside = caller.get()
-            if inside is None:
-                return self.function(*arguments, **keywords)
-            return cast("R_co", inside.call_step(self, arguments, dict(keywords), call_key))
+    def with_summary(self, text: str) -> StepCall[P, R_co]:
+        """Return the step to be called with one line about this call, for people who look at the run.
 
-        return call
+        It is recorded with the step, and shown by ``run.steps()``, ``stepwell show``, the dashboard and pictures. It changes
+        nothing else. It goes with a key: ``charge.with_key(order.id).with_summary("lamp for ada")(order)``.
+
+        - ``text``: the line. Line breaks become spaces, and what is over 200 characters is cut.
+
+        Raise ``InvalidInput`` for anything but a text.
+
+        Example:
+
+            payment = await charge.with_summary(f"{order.item} for {order.name}")(order)
+        """
+        return StepCall(self).with_summary(text)
 
     def encode_call(self, arguments: tuple[Any, ...], keywords: dict[str, Any], limits: Limits = DEFAULT_LIMITS) -> bytes:
         """Return the arguments of a call as canonical bytes for another process."""
@@ -367,6 +380,35 @@ class Step(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<step {self.name!r}>"
+
+
+class StepCall(Generic[P, R_co]):
+    """A step with a key or a summary for its next call, as ``Step.with_key`` and ``Step.with_summary`` return it."""
+
+    __slots__ = ("_key", "_step", "_summary")
+
+    def __init__(self, step: Step[P, R_co], key: str | None = None, summary: str | None = None) -> None:
+        self._step, self._key, self._summary = step, key, summary
+
+    def with_key(self, key: Id) -> StepCall[P, R_co]:
+        """Return the same call under a key of your own; see ``Step.with_key``."""
+        call_key = check_key(f"key:{check_key(key, 'the key of a call')}", "the key of a call")
+        return StepCall(self._step, call_key, self._summary)
+
+    def with_summary(self, text: str) -> StepCall[P, R_co]:
+        """Return the same call with one line about it; see ``Step.with_summary``."""
+        if not isinstance(text, str):
+            raise InvalidInput(f"a summary is a line of text, not {text!r}")
+        return StepCall(self._step, self._key, summary_line(text))
+
+    def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> R_co:
+        inside = caller.get()
+        if inside is None:
+            return self._step.function(*arguments, **keywords)
+        return cast("R_co", inside.call_step(self._step, arguments, dict(keywords), self._key, self._summary))
+
+    def __repr__(self) -> str:
+        return f"<call of {self._step!r}>"
 
 
 class Workflow(Generic[P, R_co]):

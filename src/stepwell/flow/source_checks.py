@@ -131,8 +131,8 @@ class _Module:
         match call.func:
             case ast.Name(id=name):
                 written = f"{name}(...)"
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="with_key")):
-                written = f"{name}.with_key(...)(...)"
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="with_key" | "with_summary" as how)):
+                written = f"{name}.{how}(...)(...)"
             case ast.Attribute(value=ast.Name(id=name), attr="aio"):
                 written = f"{name}.aio(...)"
             case _:

@@ -74,9 +74,11 @@ class PendingChanges:
         took_ms: int = 0,
         digest: str | None = None,
         call_key: str | None = None,
+        summary: str | None = None,
     ) -> None:
         """Record an output in canonical bytes; of a call with a key of the user's own, with its digest."""
-        data = encode_record(StepOutput(key, name, str(status), Raw(output), from_ms(now_ms), max(took_ms, 0), digest, call_key))
+        times = from_ms(now_ms), max(took_ms, 0)
+        data = encode_record(StepOutput(key, name, str(status), Raw(output), *times, digest, call_key, summary))
         self._ahead["steps", key] = data
         self._batch.append(RecordStep(key, Raw(data)))
 

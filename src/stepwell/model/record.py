@@ -48,6 +48,7 @@ __all__ = [
     "overran",
     "plain_input",
     "split_input",
+    "summary_line",
     "trigger_input",
     "typed_trigger",
     "value_of_trigger",
@@ -124,6 +125,17 @@ class StepOutput(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the step's name and arguments, for a call with a key: the same key stands for no other call."""
     call_key: str | None = None
     """The key of the user's own, for a call of a declared workflow that has one."""
+    summary: str | None = None
+    """One line for people about this call, if the workflow gives one."""
+
+
+_LONGEST_SUMMARY = 200
+
+
+def summary_line(text: object) -> str | None:
+    """Return a summary as it is stored: one line, cut to 200 characters; None if nothing is left."""
+    line = " ".join(str(text).split())
+    return (line if len(line) <= _LONGEST_SUMMARY else f"{line[: _LONGEST_SUMMARY - 1]}…") or None
 
 
 class LoopContext(msgspec.Struct, frozen=True):

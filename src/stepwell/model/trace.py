@@ -35,6 +35,8 @@ class TraceEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     at: datetime | None = None
     duration_ms: int | None = None
     value: Value = None
+    summary: str | None = None
+    """One line about the call of a step."""
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -96,7 +98,9 @@ def _event(mutation: dict[str, Any]) -> TraceEvent | None:
         case {"type": "set_trigger", "trigger": trigger}:
             return TraceEvent("start", value=trigger)
         case {"type": "record_step", "name": name, "step": step}:
-            return TraceEvent("step", name, step["status"], duration_ms=step["duration_ms"], value=step["output"])
+            return TraceEvent(
+                "step", name, step["status"], duration_ms=step["duration_ms"], value=step["output"], summary=step.get("summary")
+            )
         case {"type": "add_token" | "update_token", "token_id": name, "token": token}:
             return TraceEvent("wait", name, token["node"], value=token["value"])
         case {"type": "remove_token", "token_id": name}:

@@ -183,6 +183,8 @@ class Waiting(msgspec.Struct, frozen=True):
     """When the wait ends by itself; None if it does not."""
     error: str | None = None
     """The error of the attempt before a retry."""
+    summary: str | None = None
+    """One line about the call, if the workflow gives one."""
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -268,9 +270,9 @@ def _waiting(plan: Plan, token: Token) -> list[Waiting]:
     if "left" in value:
         return []
     if "retries_ms" in value:
-        return [Waiting(key, "retry", token.node, until, value["error"]["message"])]
+        return [Waiting(key, "retry", token.node, until, value["error"]["message"], value.get("summary"))]
     if "missing" in value:
-        return [Waiting(key, "step", value["missing"])]
+        return [Waiting(key, "step", value["missing"], summary=value.get("summary"))]
     if "begins_ms" in value:
         return [Waiting(key, "time", "", until)]
     match plan.places[token.node].node:
@@ -326,7 +328,7 @@ def _of_function(state: ExecutionState, tokens: dict[str, Token]) -> Progress:
                 waiting.append(Waiting(key, "child", str(value.get("execution_id", "")), until))
             case "retry":
                 error: dict[str, Any] = value.get("error") or {}
-                waiting.append(Waiting(key, "retry", key, until, error.get("message")))
+                waiting.append(Waiting(key, "retry", key, until, error.get("message"), value.get("summary")))
             case _:
                 pass
     positions = [each.node_id for each in state.steps.values()]

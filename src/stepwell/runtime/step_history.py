@@ -92,6 +92,8 @@ class StepRecord(msgspec.Struct, frozen=True):
     """The commit that recorded its end; None if it has not ended, or if the receipt is not here (of a fork, or archived)."""
     late_results: tuple[LateResult, ...] = ()
     """The results that came after the call, or one of its attempts, had been given up. They were discarded."""
+    summary: str | None = None
+    """One line about the call, if the workflow gives one."""
 
     def to_dict(self) -> dict[str, Value]:
         """Return the record as plain data."""
@@ -135,6 +137,7 @@ class _Step:
         self.attempts: list[AttemptRecord] = []
         self.last = 0
         """The newest attempt since the run was last retried."""
+        self.summary: str | None = None
         self.wait = ""
         """``signal``, ``sleep`` or ``child`` for a call of a function that is no step."""
         self.is_recorded = False
@@ -168,6 +171,8 @@ class _History:
     def _add_token(self, token_id: str, node: str, value: dict[str, Any], at: datetime) -> None:
         name = token_id if self._plan is None else node + "".join(f"[{index}]" for index in value.get("at", ()))
         self._began.setdefault(name, at)
+        if (told := value.get("summary")) is not None and (self._plan is not None or node == "retry"):
+            self._step(name, node).summary = told
         if self._plan is None and node in ("signal", "sleep", "child"):
             self._step(name, node).wait = node
             return
@@ -212,11 +217,21 @@ class _History:
         attempts = tuple(step.attempts)
         started_at = attempts[0].started_at if attempts else self._began.get(name)
         if record is None:
-            return StepRecord(name, step.node, live, attempts=attempts, started_at=started_at)
+            return StepRecord(name, step.node, live, attempts=attempts, started_at=started_at, summary=step.summary)
         output, error = _READERS.get(step.wait, _read)(record)
         first = started_at or record.executed_at - timedelta(milliseconds=record.duration_ms)
         return StepRecord(
-            name, step.node, record.status, output, error, attempts, first, record.executed_at, record.duration_ms, step.revision
+            name,
+            step.node,
+            record.status,
+            output,
+            error,
+            attempts,
+            first,
+            record.executed_at,
+            record.duration_ms,
+            step.revision,
+            summary=record.summary,
         )
 
 

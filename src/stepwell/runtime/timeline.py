@@ -47,7 +47,8 @@ def _row(record: StepRecord, now: float) -> WaterfallRow:
     elif is_open and at is not None:
         bars.append(Bar("work" if record.status == "RUNNING" else "wait", at, last))
     commits = tuple(ends) if is_open else (*ends[:-1], last)
-    return WaterfallRow(record.name, record.name, record.status, tuple(bars), is_open=is_open, commits=commits)
+    label = record.name if record.summary is None else f"{record.name} · {record.summary}"
+    return WaterfallRow(record.name, label, record.status, tuple(bars), is_open=is_open, commits=commits)
 
 
 def critical_path(rows: Sequence[WaterfallRow]) -> frozenset[str]:

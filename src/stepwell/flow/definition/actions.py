@@ -41,6 +41,7 @@ def call(
     on_error: OnError = "fail",
     compensate: Steplike | None = None,
     key: Id = "",
+    summary: str = "",
 ) -> StepNode:
     """Return a node that calls a step.
 
@@ -52,6 +53,7 @@ def call(
     - ``compensate``: the step that undoes it if the execution or an enclosing scope fails or is cancelled.
     - ``key``: a key of your own for the call, which may contain templates: the same key again in the execution gives the result
       of the first call that completed, and another step or other arguments under it fail with ``Conflict``.
+    - ``summary``: one line about the call for people who look at a run, which may contain templates.
 
     Raise ``InvalidDefinition`` if ``step`` is not a step, or another function is registered under its name, and ``InvalidInput``
     for arguments that cannot be stored.
@@ -66,6 +68,7 @@ def call(
         on_error=on_error,
         compensate=as_step(compensate),
         key=id_text(key),
+        summary=summary,
     )
 
 

@@ -101,6 +101,8 @@ class StepNode(Action, frozen=True, kw_only=True, tag="step"):
     uses: str = msgspec.field(name="step")
     key: str = ""
     """A key of the user's own, with templates: the same key again in the execution gives the result of the first call."""
+    summary: str = ""
+    """One line about the call for people who look at a run, with templates."""
 
 
 class Subworkflow(Action, frozen=True, kw_only=True, tag="subworkflow"):

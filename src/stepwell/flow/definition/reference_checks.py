@@ -52,6 +52,7 @@ def _asked_by(place: Place) -> Iterator[LocatedReference]:
             yield from _in_value(node.args, (*path, "with"), place)
             if isinstance(node, StepNode):
                 yield from _in_value(node.key, (*path, "key"), place)
+                yield from _in_value(node.summary, (*path, "summary"), place)
         case Choice():
             for index, case in enumerate(node.cases):
                 yield from _in_condition(case.when, (*path, "choice", index, "when"), place)

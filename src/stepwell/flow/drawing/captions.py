@@ -46,7 +46,8 @@ def subtitle_of(place: Place) -> str:
     duty = _duty(place)
     if place.name.startswith(place.kind):  # its name already says its kind
         duty = duty.removeprefix(place.kind).lstrip(" :·")
-    parts = [duty, *_extras(place.node)]
+    told = place.node.summary if isinstance(place.node, StepNode) else ""
+    parts = [duty, told, *_extras(place.node)]
     return shortened(" · ".join(part for part in parts if part), 44)
 
 

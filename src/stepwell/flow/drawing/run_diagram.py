@@ -41,6 +41,7 @@ class _Call:
         self.start: datetime | None = None
         self.end: datetime | None = None
         self.child = ""
+        self.summary = ""
         self.turn = 0
         """Its rank among the calls that ended."""
         self.is_drawn = False
@@ -56,7 +57,12 @@ class _Call:
                 return Subworkflow(name=self.key, workflow=self.name, description=self.told)
             case _:
                 tries = f" · {self.attempts} attempts" if self.is_drawn and self.attempts > 1 else ""
-                return StepNode(name=self.key, uses=self.name.removeprefix(_UNDO) + tries, description=self.told)
+                return StepNode(
+                    name=self.key,
+                    uses=self.name.removeprefix(_UNDO) + tries,
+                    description=self.told,
+                    summary=self.summary if self.is_drawn else "",
+                )
 
     @property
     def span(self) -> float:
@@ -158,11 +164,13 @@ def _note_wait(call: _Call, event: TraceEvent) -> None:
         call.child = str(value.get("execution_id", ""))
     if event.status == "retry":
         call.attempts += 1
+        call.summary = str(value.get("summary") or "")
 
 
 def _note_end(call: _Call, event: TraceEvent) -> None:
     call.mark = "failed" if event.status == "FAILED" else "skipped" if event.status in ("SKIPPED", "CANCELLED") else "done"
     call.end = event.at
+    call.summary = event.summary or call.summary
     if event.at is not None:
         call.start = call.start or event.at - timedelta(milliseconds=event.duration_ms or 0)
     if event.status == "FAILED" and isinstance(event.value, dict):

@@ -16,7 +16,7 @@ from stepwell.errors import ExecutionCancelled, ValidationFailed
 from stepwell.flow.definition.node import Action, Approval, CancelScopeNode, Signal, Wait
 from stepwell.kernel.data_view import TemplateData, ending, loops_around, output_of
 from stepwell.kernel.protocol import Abandon, CancelChild, End, Trouble, trouble, trouble_of
-from stepwell.kernel.token import AFTER_CALL, CALL_KEY, DO, LOOSE, NOT_UNDONE, ROOT, UNDO, LiveToken
+from stepwell.kernel.token import AFTER_CALL, CALL_KEY, DO, LOOSE, NOT_UNDONE, ROOT, SUMMARY, UNDO, LiveToken
 from stepwell.model.execution_state import ONLY
 from stepwell.model.record import decode_metadata, decode_token, overran
 from stepwell.model.status import Status, StepStatus
@@ -88,7 +88,8 @@ def cancel_inside(run: Interpreter, frame: LiveToken, *, is_for_good: bool = Fal
         compensations += token.compensations
         token.compensations = []
         if is_for_good and is_cancellable(token) and "left" not in token.value and run.changes.step(token.key) is None:
-            run.changes.record(token.key, token.place.name, StepStatus.CANCELLED, b"null", run.now_ms)
+            summary = token.value.get(SUMMARY)
+            run.changes.record(token.key, token.place.name, StepStatus.CANCELLED, b"null", run.now_ms, summary=summary)
         stop(run, token)
         # A compensation that was running has had no effect on record; it runs again from its start.
         if token.slot == UNDO:

@@ -33,9 +33,10 @@ from stepwell.kernel.protocol import (
     Trouble,
     trouble,
 )
-from stepwell.kernel.token import AFTER_CALL, CALL_DIGEST, CALL_KEY, LIFE, RETRIES, UNDO, LiveToken
+from stepwell.kernel.token import AFTER_CALL, CALL_DIGEST, CALL_KEY, LIFE, RETRIES, SUMMARY, UNDO, LiveToken
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.ids import check_key, child_id_of
+from stepwell.model.record import summary_line
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical, recode
 
@@ -128,6 +129,9 @@ def enter_action(run: Interpreter, token: LiveToken, node: Action) -> None:
     """Request an action from the driver, or run a built-in step that needs no driver."""
     args = token.place.args.fill(TemplateData(run, token))
     run.changes.touch(token)
+    if isinstance(node, StepNode) and node.summary:
+        told = summary_line(token.place.form("summary").fill(TemplateData(run, token)))
+        token.value |= {} if told is None else {SUMMARY: told}
     builtin = builtin_of(node.uses) if isinstance(node, StepNode) else None
     if builtin is not None and builtin.name in _AT_ONCE:
         given = {builtin.main: args} if builtin.main and isinstance(args, str) else args
@@ -175,7 +179,9 @@ def _is_first_call(run: Interpreter, token: LiveToken, node: StepNode, args: Val
         step_failed(run, token, AttemptFailed(token.id, token.key, error, ("Conflict",), is_final=True))
         return False
     output = recode(known.output)
-    run.changes.record(token.key, token.place.name, StepStatus.COMPLETED, output, run.now_ms, 0, digest, call_key)
+    run.changes.record(
+        token.key, token.place.name, StepStatus.COMPLETED, output, run.now_ms, 0, digest, call_key, token.value.get(SUMMARY)
+    )
     run.done(token, output)
     return False
 
@@ -249,7 +255,8 @@ def step_completed(run: Interpreter, token: LiveToken, event: StepCompleted) -> 
 def _complete(run: Interpreter, token: LiveToken, output: bytes, took_ms: int = 0) -> None:
     node = cast("Action", token.place.node)
     digest, call_key = token.value.get(CALL_DIGEST), token.value.get(CALL_KEY)
-    run.changes.record(token.key, token.place.name, StepStatus.COMPLETED, output, run.now_ms, took_ms, digest, call_key)
+    told = token.value.get(SUMMARY)
+    run.changes.record(token.key, token.place.name, StepStatus.COMPLETED, output, run.now_ms, took_ms, digest, call_key, told)
     if call_key is not None:
         run.first_calls[call_key] = token.key
         end_call(run, token)
@@ -275,7 +282,8 @@ def step_failed(run: Interpreter, token: LiveToken, event: AttemptFailed) -> Non
     end_call(run, token)
     error = {**event.error, "step": token.key}
     told = recode({"error": error, "attempts": number})
-    run.changes.record(token.key, token.place.name, StepStatus.FAILED, told, run.now_ms, event.took_ms)
+    summary = token.value.get(SUMMARY)
+    run.changes.record(token.key, token.place.name, StepStatus.FAILED, told, run.now_ms, event.took_ms, summary=summary)
     if node.on_error == "continue":
         run.done(token, b"null")
     else:
@@ -305,8 +313,8 @@ def cancel_step(run: Interpreter, token: LiveToken) -> None:
     """Cancel a step or a wait, and continue after it with null as its output."""
     stop(run, token)
     run.quiet(token)
-    token.value = {}
-    run.changes.record(token.key, token.place.name, StepStatus.CANCELLED, b"null", run.now_ms)
+    summary, token.value = token.value.get(SUMMARY), {}
+    run.changes.record(token.key, token.place.name, StepStatus.CANCELLED, b"null", run.now_ms, summary=summary)
     run.done(token, b"null")
 
 

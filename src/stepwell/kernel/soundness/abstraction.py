@@ -217,6 +217,7 @@ class _Writer:
             "compensate": None if undo is None else self.write(undo),
         }
         if isinstance(node, StepNode):
+            changes["summary"] = ""
             changes["key"] = ""  # a repeated call completes or fails like any other
         builtin = builtin_of(node.uses) if isinstance(node, StepNode) else None
         if builtin is not None and builtin.name in _SOON_DONE:

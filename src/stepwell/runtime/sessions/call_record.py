@@ -37,6 +37,7 @@ class CallRecord:
         """Paths of branches in which there had been calls then."""
         self.digests: dict[str, str] = {}
         """The digests of the calls with keys of the user's own, by the keys of their records."""
+        self._summaries: dict[str, str] = {}
         steps, tokens = writer.state.sections["steps"], writer.state.sections["tokens"]
         if steps or tokens:  # a new one has neither
             self._read(steps, tokens)
@@ -73,6 +74,11 @@ class CallRecord:
             )
         return self.outcome(key)
 
+    def summarize(self, key: str, summary: str | None) -> None:
+        """Note what people are told about a call, for its record and its token."""
+        if summary is not None:
+            self._summaries.setdefault(key, summary)
+
     def put(
         self,
         key: str,
@@ -86,7 +92,9 @@ class CallRecord:
         """Return the mutation that records a call's outcome."""
         # The output is canonical and in bounds already, so it goes in as it is.
         ended, digest = ended_at or self._clock.now(), self.digests.get(key)
-        step = StepOutput(position, name or key, str(status), Raw(output), ended, max(took_ms, 0), digest)
+        step = StepOutput(
+            position, name or key, str(status), Raw(output), ended, max(took_ms, 0), digest, None, self._summaries.get(key)
+        )
         self._recorded[position] = key
         return RecordStep(key, Raw(encode_record(step)))
 
@@ -99,6 +107,8 @@ class CallRecord:
 
     def token_put(self, key: str, node: str, value: dict[str, Value]) -> Planned:
         """Return the mutation that sets the token of a call."""
+        if key in self._summaries:
+            value = {**value, "summary": self._summaries[key]}
         data = Raw(encode_token(Token(key, node, "root", value), self._limits))
         return UpdateToken(key, data) if key in self._writer.state.sections["tokens"] else AddToken(key, data)
 

@@ -415,14 +415,21 @@ class FunctionSession(Session):
     # Called by the workflow's code.
 
     def call_step(
-        self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], call_key: str | None = None
+        self,
+        step: Step[..., Any],
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+        call_key: str | None = None,
+        summary: str | None = None,
     ) -> Any:
         """Run a step once, or return its recorded output."""
         if call_key is not None:
             position, _ = self._next(call_key)
+            self._record.summarize(call_key, summary)
             keyed = partial(self._calls.keyed_step, step, position, call_key, arguments, keywords)
             return self._unawaited.add(position, step, keyed()) if self._workflow.is_async else self._blocking(keyed)
         position, key = self._next(step.name)
+        self._record.summarize(key, summary)
         if self._workflow.is_async:
             return self._unawaited.add(position, step, self._calls.step(step, position, key, arguments, keywords))
         return self._blocking(lambda: self._calls.step(step, position, key, arguments, keywords))

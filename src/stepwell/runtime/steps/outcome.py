@@ -70,7 +70,7 @@ def error_value(error: BaseException) -> dict[str, Any]:
         return error.told
     code = error.code if isinstance(error, StepwellError) else None
     found = classify(error)
-    value = {
+    value: dict[str, Any] = {
         "kind": type(error).__name__,
         # A message may be invalid text: half a surrogate pair could not be recorded.
         "message": _message(error)[:10_000].encode("utf-8", "replace").decode(),
