@@ -1,15 +1,23 @@
-"""Export a finished run to OpenTelemetry. Its API is imported only when a run is exported."""
+"""OpenTelemetry: spans of a run while it runs, and the export of a finished one.
+
+Live spans come from the tracer provider that the program has set up. Without one nothing is imported and nothing is recorded. All
+spans of a run have the run's trace id, in every process and after every resume; code that runs again makes none of its own, since
+recorded steps do not run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
+from hashlib import sha256
 from importlib import import_module
 from typing import Any, Protocol
 
 from stepwell.errors import InvalidInput
 
-__all__ = ["HasEvents", "HasTimes", "Tracer", "export_spans"]
+__all__ = ["HasEvents", "HasTimes", "Tracer", "current_trace_id", "export_spans", "live_span", "live_tracer"]
 
 
 class HasTimes(Protocol):
@@ -40,6 +48,55 @@ class Tracer(Protocol):
     def start_span(self, name: str, context: Any = None, *, attributes: Any = None, start_time: int | None = None) -> Any:
         """Return a new span that started at a time in nanoseconds since 1970."""
         ...
+
+
+def live_tracer() -> Any | None:
+    """Return the tracer for live spans; None if this program has set up no tracer provider."""
+    api = sys.modules.get("opentelemetry.trace")  # a program that has set one up has imported it
+    if api is None:
+        return None
+    provider = api.get_tracer_provider()
+    return None if isinstance(provider, api.ProxyTracerProvider) else provider.get_tracer("stepwell")
+
+
+def current_trace_id() -> str | None:
+    """Return the id of the trace that the caller is in; None if it is in none."""
+    if live_tracer() is None:
+        return None
+    found = sys.modules["opentelemetry.trace"].get_current_span().get_span_context()
+    return f"{found.trace_id:032x}" if found.is_valid else None
+
+
+@contextmanager
+def live_span(tracer: Any, name: str, execution_id: str, trace_id: str | None, **attributes: str | int) -> Generator[Any]:
+    """Make a span of a run the current one for a block: inside the current span of the run's trace, else at its root.
+
+    The class of an error that leaves the block is noted; its message may hold what must not leave the store.
+    """
+    api = sys.modules["opentelemetry.trace"]
+    told = {f"stepwell.{key}": value for key, value in attributes.items()} | {"stepwell.execution_id": execution_id}
+    around = None if _is_inside(api, trace_id) else _root(api, execution_id, trace_id)
+    keeps_errors = {"record_exception": False, "set_status_on_exception": False}
+    with tracer.start_as_current_span(name, context=around, attributes=told, **keeps_errors) as span:
+        try:
+            yield span
+        except Exception as error:
+            span.set_status(api.StatusCode.ERROR, type(error).__name__)
+            raise
+
+
+def _is_inside(api: Any, trace_id: str | None) -> bool:
+    found = api.get_current_span().get_span_context()
+    return bool(found.is_valid and (trace_id is None or f"{found.trace_id:032x}" == trace_id))
+
+
+def _root(api: Any, execution_id: str, trace_id: str | None) -> Any:
+    """Return the context of a run's root: the same in every process, so that all spans of the run hang together."""
+    if trace_id is None:
+        return None
+    span_id = int(sha256(execution_id.encode()).hexdigest()[:16], 16) or 1
+    root = api.SpanContext(int(trace_id, 16), span_id, is_remote=True, trace_flags=api.TraceFlags(api.TraceFlags.SAMPLED))
+    return api.set_span_in_context(api.NonRecordingSpan(root))
 
 
 def export_spans(trace: HasEvents, name: str, *, tracer: Tracer | None = None) -> int:

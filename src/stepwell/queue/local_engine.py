@@ -34,6 +34,7 @@ from stepwell.runtime.sessions.execution_writer import ExecutionWriter, FirstCom
 from stepwell.runtime.start import Starting
 from stepwell.runtime.worker import Worker
 from stepwell.state.executions import Executions
+from stepwell.telemetry import live_span, live_tracer
 
 __all__ = [
     "LocalEngine",
@@ -174,6 +175,10 @@ class LocalEngine:
         worker = self._worker
         given = split_input(claimed.input)
         identity = self._starting.identity_of_item(workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id, given)
+        if (tracer := live_tracer()) is not None:
+            about = {"item_id": claimed.item_id, "queue_attempt": claimed.attempts, "workspace": claimed.workspace_id}
+            with live_span(tracer, f"dispatch {workflow.name}", claimed.execution_id, identity.trace_id, **about):
+                pass  # the claim has chosen it, and its session begins now
         opening = opening_of(encode_record(identity), given.trigger)
         mark = ItemMark(claimed.item_id, ItemStatus.DISPATCHED, claimed.fence)
         creation = self._creation_of(workflow)

@@ -47,6 +47,7 @@ from stepwell.model.value import Value, canonical, decode, recode, to_value
 from stepwell.pipeline.operations import Operation
 from stepwell.runtime.steps.budget import governance_of
 from stepwell.state.executions import Executions
+from stepwell.telemetry import current_trace_id
 
 __all__ = [
     "LocalWorker",
@@ -322,6 +323,11 @@ class Starting:
         identity = self._identity(workflow, execution_id, workspace, None, given)
         return msgspec.structs.replace(identity, item_id=item_id, engine=engine)
 
+    def _trace_id(self, parent: Metadata | None) -> str:
+        """Return the trace of a new run: its parent's, the one that the caller is in, or a new one."""
+        found = parent.trace_id if parent is not None else current_trace_id()
+        return found or self._new_id()
+
     def _identity(
         self, workflow: Workflow[..., Any], execution_id: str, workspace: str, parent: Metadata | None, given: Governance | None
     ) -> Metadata:
@@ -342,7 +348,7 @@ class Starting:
             workflow.version,
             now,
             workflow.name,
-            trace_id=self._new_id() if parent is None or parent.trace_id is None else parent.trace_id,
+            trace_id=self._trace_id(parent),
             parent_id=None if parent is None else parent.execution_id,
             is_child=parent is not None,
             deadline_ms=None if seconds is None else to_ms(now) + round(seconds * 1000),

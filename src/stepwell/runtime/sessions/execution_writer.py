@@ -24,6 +24,7 @@ from stepwell.model.status import Status
 from stepwell.pipeline.operations import AsyncDriver
 from stepwell.runtime.unwinding import Abandoned
 from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
+from stepwell.telemetry import live_span, live_tracer
 
 __all__ = ["ExecutionWriter", "FirstCommit", "Retrying", "StateMoved"]
 
@@ -263,6 +264,17 @@ class ExecutionWriter:
 
     async def _store(self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...], follows: int | None) -> Receipt:
         """Make one commit of a batch; look up a lost reply, and follow a commit from outside."""
+        tracer = live_tracer()
+        if tracer is None:
+            return await self._store_batch(batch, rest, nudges, follows)
+        with live_span(tracer, "commit", self._live.execution_id, self.identity.trace_id) as span:
+            receipt = await self._store_batch(batch, rest, nudges, follows)
+            span.set_attribute("stepwell.revision", receipt.revision)
+        return receipt
+
+    async def _store_batch(
+        self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...], follows: int | None
+    ) -> Receipt:
         if self._in_doubt is not None:
             await self._resolve_doubt(self._in_doubt)
         if self._has_left:

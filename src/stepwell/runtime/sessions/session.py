@@ -18,6 +18,7 @@ from stepwell.model.commit import Lease, Rest
 from stepwell.model.draft import Planned, quoted
 from stepwell.model.execution_state import ONLY
 from stepwell.model.mutation import SetStatus, WriteState
+from stepwell.model.record import decode_status
 from stepwell.model.status import Status
 from stepwell.model.value import Value
 from stepwell.runtime.crash_suspicion import CrashSuspicion, cleared_marks, crash_message
@@ -28,6 +29,7 @@ from stepwell.runtime.shutdown import AGAIN_MS, is_away
 from stepwell.runtime.steps.attempt import Attempts
 from stepwell.runtime.steps.outcome import error_value
 from stepwell.runtime.unwinding import Abandoned, Suspended
+from stepwell.telemetry import live_span, live_tracer
 
 __all__ = ["CHILD_SLOT_POLL_MS", "FINAL_REST", "Session"]
 
@@ -114,6 +116,17 @@ class Session(ABC):
 
     async def run(self) -> int | None:
         """Run to the end or until the execution rests; return when a resting execution wants to be woken."""
+        tracer = live_tracer()
+        if tracer is None:
+            return await self._run()
+        who = self._identity
+        about = {"workflow": who.workflow_id, "workspace": who.workspace_id, "version": who.version}
+        with live_span(tracer, f"run {who.workflow_id}", who.execution_id, who.trace_id, **about) as span:
+            wake_ms = await self._run()
+            span.set_attribute("stepwell.status", str(decode_status(self._writer.state.sections["status"][ONLY])))
+        return wake_ms
+
+    async def _run(self) -> int | None:
         try:
             return await self._run_or_rest()
         except StepwellError:

@@ -29,6 +29,7 @@ from stepwell.runtime.steps.outcome import Told, error_names, error_value
 from stepwell.runtime.steps.secret_errors import hide_secrets
 from stepwell.runtime.unwinding import Unwinding
 from stepwell.state.hooks import StepEvent
+from stepwell.telemetry import live_span, live_tracer
 
 if TYPE_CHECKING:
     from stepwell.runtime.services import Services  # which has the engines of scripts, and they make attempts at steps
@@ -166,7 +167,13 @@ class Attempts:
         if services.hooks is not None:
             self._tell("started", step, key, number, began, None)
         try:
-            output = await _attempt(step, context, arguments, keywords, services, seconds)
+            tracer = live_tracer()
+            if tracer is None:
+                output = await _attempt(step, context, arguments, keywords, services, seconds)
+            else:
+                who, about = self._identity, {"step": key, "attempt": number, "workflow": self._identity.workflow_id}
+                with live_span(tracer, step.name, who.execution_id, who.trace_id, **about):
+                    output = await _attempt(step, context, arguments, keywords, services, seconds)
         except Exception as error:  # noqa: BLE001 - the caller's policy decides what it means
             if self._identity.secrets:
                 hide_secrets(self._identity.secrets, error, started_by, (arguments, keywords))
