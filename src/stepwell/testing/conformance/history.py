@@ -393,6 +393,15 @@ def test_pages_of_find_show_everything_once_even_of_one_instant(store: Store, qu
     assert sorted(seen) == sorted(names)
 
 
+def test_find_goes_on_after_a_moment_that_no_execution_has(store: Store) -> None:
+    crowd = crowd_of(store)
+    after = crowd[3].head.created_ms + 1, ""
+    assert found(store, after=after) == ["e3", "e2", "e1", "e0"]
+    assert found(store, after=after, workspace_id="globex") == ["e2", "e0"]
+    assert found(store, after=after, status="RUNNING") == ["e1"]
+    assert found(store, after=(crowd[3].head.created_ms, "")) == ["e2", "e1", "e0"]
+
+
 def test_deletion_decided_on_an_earlier_revision_is_refused(store: Store) -> None:
     """An execution that was retried meanwhile is not deleted."""
     execution = SampleExecution(store).create()
