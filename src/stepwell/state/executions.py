@@ -42,7 +42,7 @@ from stepwell.model.execution_state import ONLY, ExecutionState, State
 from stepwell.model.external_engines import EngineRecord, record_of, records_path
 from stepwell.model.ids import NewId, check_id, check_key, check_trace_id, new_commit_id
 from stepwell.model.limits import Limits
-from stepwell.model.mutation import Create, MigrateState, WriteState, encode_mutations, WriteState
+from stepwell.model.mutation import Create, MigrateState, WriteState, encode_mutations
 from stepwell.model.queue_item import ItemMark
 from stepwell.model.queue_lifecycle import cancelled_in_wait, mark_of, waits_for_turn
 from stepwell.model.receipt import Receipt, ReceiptHeader, sign_head
