@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -165,3 +167,29 @@ def test_item_whose_attempts_were_cut_short_does_not_say_that_it_never_started(u
             well.queue.recover()
         with pytest.raises(ExecutionFailed, match=r"failed after 2 attempts without a commit: the worker .* died"):
             item.result(WAIT)
+
+
+SCRIPT = """
+import os, signal
+import stepwell
+from stepwell import Stepwell, workflow
+
+@workflow
+def waits() -> None:
+    stepwell.wait_signal("approve")
+
+with Stepwell("memory://") as well:
+    run = well.start(waits, execution_id="order-7")
+    while not run.progress().offers:
+        pass
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    run.result()
+"""
+
+
+def test_interrupted_script_says_what_it_waited_for_and_how_to_go_on() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("execution 'order-7' is WAITING: it waits for signal 'approve'")
+    assert last.endswith("follow it with: stepwell watch order-7")

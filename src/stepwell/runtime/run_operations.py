@@ -15,6 +15,7 @@ from stepwell.errors import (
     InvalidInput,
     NotFound,
     Problem,
+    StepwellError,
     StoreUnavailable,
 )
 from stepwell.flow.function import Workflow, registered, registered_names, registered_step, registered_versions
@@ -101,12 +102,27 @@ class RunOperations:
 
     def result(self, timeout: float | None) -> Operation[Any]:
         """Wait for the end of the execution; return its result, or raise how else it ended."""
-        ending = yield from run_end(self._executions, self._notifications, self.execution_id, timeout)
+        try:
+            ending = yield from run_end(self._executions, self._notifications, self.execution_id, timeout)
+        except KeyboardInterrupt as interrupt:  # Ctrl-C in a script
+            interrupt.add_note((yield from self._interrupted()))
+            raise
         if isinstance(ending, Completion):
             return (yield from self.outcome(ending))
         obstacle = yield from self.obstacle()
         hint = "it goes on, ask again later" if obstacle is None else obstacle
         raise TimeoutError(f"execution {self.execution_id!r} is still {ending} after timeout={timeout:g} s; {hint}")
+
+    def _interrupted(self) -> Operation[str]:
+        """Return what an interrupted caller waited for, and how to go on."""
+        kept = f"it is kept, and continues when a worker runs; follow it with: stepwell watch {self.execution_id}"
+        try:
+            progress = yield from self.progress()
+        except StepwellError:
+            return f"execution {self.execution_id!r} was waited for; {kept}"
+        doing = f", at {', '.join(progress.current[:3])}" if progress.current else ""
+        on = "" if progress.waiting_on is None else f": {progress.waiting_on.message}"
+        return f"execution {self.execution_id!r} is {progress.status}{doing}{on}; {kept}"
 
     def outcome(self, ending: Completion) -> Operation[Any]:
         """Return the result of an ended execution, or raise how else it ended."""
