@@ -25,7 +25,7 @@ from stepwell.cli.output import json_text, printable
 
 __all__ = [
     "COMMANDS",
-    "Command",
+    "CliCommand",
     "CommandEntry",
     "Group",
     "RootGroup",
@@ -132,7 +132,7 @@ def _format_options(params: Sequence[click.Parameter], ctx: click.Context, forma
                 formatter.write_dl(records)
 
 
-class Command(click.Command):
+class CliCommand(click.Command):
     """A command that also accepts the global options."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -145,7 +145,7 @@ class Command(click.Command):
 
 def command(name: str, **options: Any) -> Callable[[Callable[..., Any]], click.Command]:
     """Turn a function into a command that also accepts the global options."""
-    return click.command(name, cls=Command, **options)
+    return click.command(name, cls=CliCommand, **options)
 
 
 class CommandEntry(NamedTuple):

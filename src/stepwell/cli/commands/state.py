@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from stepwell.cli.main import Command, CommandEntry, Group
+from stepwell.cli.main import CliCommand, CommandEntry, Group
 from stepwell.cli.options import SPAN, VALUE, settings
 from stepwell.cli.output import json_text
 from stepwell.cli.report import report
@@ -45,7 +45,7 @@ _shown = click.option("--show-secrets", "shows_secrets", is_flag=True, help="Sho
 _workspace = click.option("--workspace", "-w", default=DEFAULT_WORKSPACE, show_default=True, help="The workspace of the scope.")
 
 
-@click.command("get", cls=Command)
+@click.command("get", cls=CliCommand)
 @_scope
 @_key
 @_workspace
@@ -62,7 +62,7 @@ def get(scope: str, key: str, workspace: str, shows_secrets: bool) -> None:
     given.screen.json(facts if given.is_json else value)
 
 
-@click.command("set", cls=Command)
+@click.command("set", cls=CliCommand)
 @_scope
 @_key
 @click.argument("value", type=VALUE, metavar="JSON|@FILE|-")
@@ -78,7 +78,7 @@ def set_(scope: str, key: str, value: Any, ttl: float | None, revision: int | No
     report(given, {"key": key, "revision": now}, f"{key} is set, at revision {now}")
 
 
-@click.command("list", cls=Command)
+@click.command("list", cls=CliCommand)
 @click.argument("scope", metavar="[SCOPE]", required=False)
 @click.option("--prefix", default="", help="Show only keys with this prefix.")
 @_workspace
@@ -106,7 +106,7 @@ def list_(scope: str | None, prefix: str, workspace: str, shows_secrets: bool) -
         screen.table(headings, rows)
 
 
-@click.command("delete", cls=Command)
+@click.command("delete", cls=CliCommand)
 @_scope
 @_key
 @_workspace

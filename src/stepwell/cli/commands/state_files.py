@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from stepwell.cli.main import Command
+from stepwell.cli.main import CliCommand
 from stepwell.cli.options import settings
 from stepwell.cli.output import printable
 from stepwell.cli.report import report
@@ -51,7 +51,7 @@ _decode = msgspec.json.Decoder(_Line).decode
 _workspace = click.option("--workspace", "-w", default=None, help="Only the scopes of this workspace. Default: all scopes.")
 
 
-@click.command("export", cls=Command)
+@click.command("export", cls=CliCommand)
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @_workspace
 @click.option("--with-secrets", "has_secrets", is_flag=True, help="Write values that are declared secret, too.")
@@ -99,7 +99,7 @@ def _lines_of(well: Stepwell, workspace: str | None, *, has_secrets: bool) -> It
             after = keys[-1]
 
 
-@click.command("import", cls=Command)
+@click.command("import", cls=CliCommand)
 @click.argument("file", metavar="FILE")
 def import_(file: str) -> None:
     """Set every key of an exported file, in transactions of 1,000. A key that exists is overwritten; other keys stay."""
