@@ -116,6 +116,9 @@ docs: $(STAMP) ## build the documentation as a site with search: build/site/inde
 	@PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "==> docs: build/site/index.html"
 
+pythons: $(STAMP) ## the quick tests on every Python from 3.11 to 3.14 that is here or that uv can bring (PYTHONS="3.12 3.13")
+	@$(BIN)/python -m tools.pythons $(PYTHONS)
+
 lock: ## resolve locks/dev.txt again (newest versions: LOCK_ARGS=--upgrade)
 	@test -x $(BIN)/uv || { $(PYTHON) -m venv .venv && $(PIP_INSTALL) uv; }
 	@$(BIN)/uv pip compile pyproject.toml --group dev --all-extras --universal --python-version 3.11 --generate-hashes \
@@ -128,5 +131,5 @@ rivals-lock: $(STAMP) ## resolve benchmarks/rivals/rivals.txt again
 	@! grep -nE '://|--(index|extra-index|find-links)' benchmarks/rivals/rivals.txt
 
 clean: ## remove .venv, .venv-rivals, caches and build results
-	@rm -rf .venv .venv-rivals .coverage .coverage.* .hypothesis .pytest_cache .ruff_cache .import_linter_cache build dist htmlcov
+	@rm -rf .venv .venv-pythons .venv-rivals .coverage .coverage.* .hypothesis .pytest_cache .ruff_cache .import_linter_cache build dist htmlcov
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

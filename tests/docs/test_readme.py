@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from tests.docs.pages import ROOT, Block, blocks_of
+
+from stepwell import Stepwell
 
 README = ROOT / "README.md"
 
@@ -33,6 +36,21 @@ def test_each_program_and_shell_line_of_the_readme_runs_twice(installed: dict[st
                 command, shell=True, check=False, cwd=tmp_path, env=installed, capture_output=True, text=True, timeout=120
             )
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+def test_first_program_is_killed_and_run_again_and_charges_once(installed: dict[str, str], tmp_path: Path):
+    first = next(block for block in blocks_of(README) if block.language == "python")
+    (command,) = _commands(first, tmp_path)
+    program = [sys.executable, "-u", *command.split()[1:]]
+    with subprocess.Popen(program, cwd=tmp_path, env=installed, stdout=subprocess.PIPE, text=True) as killed:
+        with Stepwell(f"sqlite:///{tmp_path}/shop.db", worker=False) as well:
+            while not well.executions.list() or well.run("order-7").status() in {"PENDING", "RUNNING"}:
+                threading.Event().wait(0.02)
+        killed.kill()
+        before, _ = killed.communicate(timeout=30)
+    again = subprocess.run(program, cwd=tmp_path, env=installed, capture_output=True, text=True, timeout=120, check=True)
+    assert (before + again.stdout).count("charging") == 1
+    assert again.stdout.splitlines()[-1].startswith("the lamp is paid: order-7:charge")
 
 
 def test_readme_uses_the_installed_package(installed: dict[str, str], tmp_path: Path):
