@@ -15,23 +15,16 @@ from stepwell import Scope, Stepwell, verify_backup
 WAIT = 60
 
 PROGRAM = textwrap.dedent("""
-    import os, signal, sys
+    import sys
+    from tests.faults.hooks import at, kill_this_process
     from stepwell import Stepwell
     from stepwell.fault_points import armed
     from stepwell.maintenance import backup_files, restore
 
     backup_files._SEGMENT_BYTES, restore._BATCH = 300, 3
     act, url, folder, point, number = sys.argv[1:]
-    hits = 0
 
-    def hook(name):
-        global hits
-        if name == point:
-            hits += 1
-            if hits == int(number):
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    with Stepwell(url, worker=False) as well, armed(hook):
+    with Stepwell(url, worker=False) as well, armed(at(point, int(number), kill_this_process)):
         print(getattr(well, act)(folder).digest)
 """)
 

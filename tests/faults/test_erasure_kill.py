@@ -18,7 +18,8 @@ TURNED = KeyRing.of({"k1": b"1" * 32, "k2": b"2" * 32})
 RUNS = [f"run-{number}" for number in range(5)]
 
 PROGRAM = textwrap.dedent("""
-    import os, signal, sys
+    import sys
+    from tests.faults.hooks import at, kill_this_process
     from stepwell import KeyRing, Stepwell
     from stepwell.fault_points import armed
     from stepwell.maintenance import erasure
@@ -26,16 +27,9 @@ PROGRAM = textwrap.dedent("""
     erasure._BATCH = 2
     act, url, point, number = sys.argv[1:]
     active = "k2" if act == "rotate_keys" else "k1"
-    hits = 0
 
-    def hook(name):
-        global hits
-        if name == point:
-            hits += 1
-            if hits == int(number):
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    with Stepwell(url, worker=False, encryption=KeyRing.of({"k1": b"1" * 32, "k2": b"2" * 32}, active)) as well, armed(hook):
+    ring = KeyRing.of({"k1": b"1" * 32, "k2": b"2" * 32}, active)
+    with Stepwell(url, worker=False, encryption=ring) as well, armed(at(point, int(number), kill_this_process)):
         print(well.rotate_keys() if act == "rotate_keys" else well.erase("user:42", cancel=True))
 """)
 

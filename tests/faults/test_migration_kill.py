@@ -20,7 +20,8 @@ WAIT = 60
 VALUES, RUNS = 30, 12
 
 PROGRAM = textwrap.dedent("""
-    import os, signal, sys
+    import sys
+    from tests.faults.hooks import at, kill_this_process
     from stepwell import Stepwell, migration
     from stepwell.fault_points import armed
 
@@ -34,39 +35,24 @@ PROGRAM = textwrap.dedent("""
         return value
 
     url, folder, point, number = sys.argv[1:]
-    hits = 0
 
-    def hook(name):
-        global hits
-        if name == point:
-            hits += 1
-            if hits == int(number):
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    with Stepwell(url, worker=False) as well, armed(hook):
+    with Stepwell(url, worker=False) as well, armed(at(point, int(number), kill_this_process)):
         report = well.migrate_state(batch=4, backup=folder or None)
         print(report.migrated, report.failed, report.is_verified)
 """)
 
 
 UPGRADE = textwrap.dedent("""
-    import os, signal, sys
+    import sys
+    from tests.faults.hooks import at, kill_this_process
     from stepwell import Stepwell
     from stepwell.fault_points import armed
     from stepwell.maintenance import run_upgrade
 
     run_upgrade._PAGE = 5
     url, point, number = sys.argv[1:]
-    hits = 0
 
-    def hook(name):
-        global hits
-        if name == point:
-            hits += 1
-            if hits == int(number):
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    with Stepwell(url, worker=False) as well, armed(hook):
+    with Stepwell(url, worker=False) as well, armed(at(point, int(number), kill_this_process)):
         print(len(well.upgrade_runs("orders", to_version=2).moved))
 """)
 
