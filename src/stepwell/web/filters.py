@@ -17,7 +17,8 @@ __all__ = ["SPAN", "filter_text", "parse_filter"]
 SPAN = frozenset(("<", ">"))
 """The values of a field that is a span of time, which is compared."""
 
-_TERM = re.compile(r'\s*(?P<name>[a-z_]+)(?P<sign>[:<>])(?:"(?P<quoted>[^"]*)"|(?P<plain>[^\s"]+))(?=\s|$)')
+_TERM = re.compile(r'\s*(?P<name>[a-z_]+)(?P<sign>[:<>])(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s"]+))(?=\s|$)')
+_ESCAPED = re.compile(r'\\(["\\])')
 _LONGEST = 1_000
 
 
@@ -38,7 +39,7 @@ def parse_filter(text: str, fields: Mapping[str, frozenset[str] | None]) -> dict
         if term is None:
             raise _fault("a filter has terms such as status:FAILED; put a value with spaces in double quotes", start)
         name = term["name"]
-        value = term["quoted"] if term["plain"] is None else term["plain"]
+        value = _ESCAPED.sub(r"\1", term["quoted"]) if term["plain"] is None else term["plain"]
         if name not in fields:
             raise _fault(f"there is no field {name!r}; use {', '.join(fields)}", start)
         values, key = fields[name], name if term["sign"] == ":" else name + term["sign"]
@@ -59,7 +60,8 @@ def filter_text(terms: Mapping[str, str]) -> str:
     """Return terms as the text of a filter."""
     parts: list[str] = []
     for key, value in terms.items():
-        written = f'"{value}"' if not value or re.search(r"\s", value) else value
+        escaped = re.sub(r'(["\\])', r"\\\1", value)
+        written = value if value and not re.search(r'[\s"]', value) else f'"{escaped}"'
         parts.append(key + written if key.endswith(("<", ">")) else f"{key}:{written}")
     return " ".join(parts)
 

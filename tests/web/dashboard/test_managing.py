@@ -14,6 +14,7 @@ from stepwell.flow import approval, define
 from stepwell.web.dashboard.cron_words import cron_words
 from stepwell.web.dashboard.screens.audit import cell
 from stepwell.web.dashboard.screens.definitions import fields_of
+from stepwell.web.filters import filter_text, parse_filter
 
 __all__ = ["approve", "fail", "greet"]
 
@@ -204,6 +205,8 @@ async def test_a_definition_has_its_picture_source_versions_and_findings():
         changed = text_of(await person.open("/definitions/ship?tab=versions"))
         assert "From v1 to v2" in changed
         assert "+ version: 2" in changed
+        await person.well.start("ship", execution_id="live")
+        assert "v2 1 live" in text_of(await person.open("/definitions/ship?tab=versions"))
         assert "Sound" in text_of(await person.open("/definitions/ship?tab=check"))
         await person.send("/definitions/ship/pause")
         assert "no version of it can be started" in text_of(await person.open("/definitions/ship"))
@@ -389,3 +392,9 @@ async def test_a_page_says_what_the_store_says_when_it_is_away():
             assert page.status_code == 503, path
             assert "SW-3" in text_of(page)
             assert "Traceback" not in page.text
+
+
+@pytest.mark.parametrize("name", ["plain", "two words", 'say "hi"', "back\\slash", 'end\\"', "\\", '"', "a:b"])
+def test_a_filter_names_whatever_a_thing_is_called(name: str):
+    assert parse_filter(filter_text({"workflow": name}), {"workflow": None}) == {"workflow": name}
+    assert parse_filter(filter_text({"workflow": name, "status": "FAILED"}), {"workflow": None, "status": None})["workflow"] == name

@@ -21,6 +21,7 @@ from stepwell.state.history import ExecutionSummary
 from stepwell.web.authentication import COOKIE, csrf_token
 from stepwell.web.dashboard.assets import asset_url
 from stepwell.web.dashboard.screen import segment
+from stepwell.web.filters import filter_text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -123,7 +124,7 @@ def environment() -> Environment:
     filters.update(duration=readable_ms, size=readable_bytes, stamp=_stamp, iso=_iso, pretty=_pretty, compact=_compact, ago=ago)
     filters.update(run_ms=_run_ms, segment=segment)
     known: dict[str, Any] = made.globals
-    known.update(statuses=tuple(map(str, Status)), finals=FINAL, drawn=Markup, unset=msgspec.UNSET)
+    known.update(filter_text=filter_text, statuses=tuple(map(str, Status)), finals=FINAL, drawn=Markup, unset=msgspec.UNSET)
     return made
 
 

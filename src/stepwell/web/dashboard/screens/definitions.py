@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -17,6 +18,7 @@ from stepwell.model.ids import new_id
 from stepwell.web.api.definitions import WorkflowView
 from stepwell.web.dashboard.form_fields import field_fault, json_field
 from stepwell.web.dashboard.screen import Crumb, Shown, View, screen, segment
+from stepwell.web.filters import filter_text
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -101,7 +103,7 @@ async def show_definition(view: View) -> Shown:
         "tab": tab,
         "tabs": TABS if workflow.kind == "definition" else (),
         "fields": fields_of(workflow.input_schema),
-        "recent": (await view.get("list_runs", filter=f'workflow:"{workflow.name}"', limit=5)).items,
+        "recent": (await view.get("list_runs", filter=filter_text({"workflow": workflow.name}), limit=5)).items,
         "key": new_id(),
         "version": workflow.version,
         "is_store_wide": view.identity.workspace is None,
@@ -125,11 +127,22 @@ async def _stored(view: View, workflow: WorkflowView, tab: str) -> dict[str, Any
         values["check"] = await view.get("check_definition", version=version)
     else:
         values["source"] = await _source(view, version)
+        if tab == "versions":
+            values["live_runs"] = await _live_runs(view, workflow.name)
         if tab == "versions" and (before := [each for each in versions if each < version]):
             old = await _source(view, before[-1])
             values["before"] = before[-1]
             values["diff"] = line_diff(old, values["source"])
     return values
+
+
+async def _live_runs(view: View, name: str) -> dict[int, int]:
+    """Return how many runs of each version have not ended, of the newest two hundred of each status."""
+    found: Counter[int] = Counter()
+    for status in ("PENDING", "RUNNING", "WAITING"):
+        page = await view.get("list_runs", filter=filter_text({"workflow": name, "status": status}), limit=200)
+        found.update(each.version for each in page.items)
+    return dict(found)
 
 
 async def _source(view: View, version: int) -> str:

@@ -11,6 +11,7 @@ from stepwell.model.access import Role
 from stepwell.model.queue_item import TIER_LIMITS
 from stepwell.web.dashboard.form_fields import field_fault, number_field, span_ms_field
 from stepwell.web.dashboard.screen import Crumb, Shown, View, screen, segment
+from stepwell.web.filters import filter_text
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -62,7 +63,7 @@ async def show_queue(view: View) -> Shown:
     """Show the settings of a queue and its items."""
     queue = view.path["queue"]
     status = view.query.get("status", "")
-    terms = f'queue:"{queue}"' + (f" status:{status}" if status else "")
+    terms = filter_text({"queue": queue, **({"status": status} if status else {})})
     values = {
         "queue": await view.get("get_queue"),
         "page": await view.get("list_items", filter=terms, cursor=view.query.get("cursor"), limit=50),
