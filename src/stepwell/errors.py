@@ -119,6 +119,10 @@ class Problem:
     def __str__(self) -> str:
         return f"{self.where}: {self.message}" if self.where else self.message
 
+    def to_dict(self) -> dict[str, str]:
+        """Return the fault as plain data."""
+        return {"code": self.code, "message": self.message, "where": self.where}
+
 
 class ValidationFailed(StepwellError):
     """The input was refused; nothing was written."""

@@ -21,7 +21,13 @@ def fetching(package: str, homes: Mapping[str, Collection[str]], modules: Collec
         if name in modules:
             return import_module(f"{package}.{name}")
         if name not in home_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            if name.startswith("_"):  # asked for by tools, and by nobody who guesses
+                raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            from stepwell.name_hints import MODULE, hint
+
+            known = {**dict.fromkeys(home_of), **dict.fromkeys(modules)}
+            top = {"step": "stepwell.step", "workflow": "stepwell.workflow"} if package != "stepwell" else {}
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{hint(name, known, {**MODULE, **top})}")
         found: object = getattr(import_module(f"{package}.{home_of[name]}"), name)
         setattr(sys.modules[package], name, found)  # the next access finds the name in the package
         return found

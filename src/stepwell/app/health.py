@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from stepwell.contract.store import Store
 from stepwell.errors import LockHeld, StepwellError
 from stepwell.model.commit import Acquire
 from stepwell.model.ids import NewId
 from stepwell.model.lock import probe_lock
+from stepwell.model.plain_data import PlainRecord
 from stepwell.pipeline.operations import Operation, read, write_or_raise
 from stepwell.pipeline.store_clock import StoreClock
 from stepwell.pipeline.store_writer import StoreWriter
@@ -21,7 +20,7 @@ __all__ = ["Health", "check_health"]
 _PROBE_SECONDS = 0.001
 
 
-class Health(msgspec.Struct, frozen=True):
+class Health(PlainRecord, frozen=True):
     """The health of a store and its worker: for each part ``ok``, or what is wrong with it.
 
     ``read`` and ``write`` were tried just now. ``commits`` says which damage writes of this process met lately. Where a worker

@@ -36,6 +36,7 @@ from stepwell.model.value import (
     shown_type,
     to_value,
 )
+from stepwell.name_hints import hinted
 
 __all__ = [
     "Caller",
@@ -690,6 +691,7 @@ def step(
     effect: str | None = None,
     secrets: Sequence[str] = (),
 ) -> Callable[[Callable[P, T]], Step[P, T]]: ...
+@hinted
 def step(
     function: Callable[P, T] | None = None,
     /,
@@ -761,6 +763,7 @@ def workflow(
     grants: Sequence[str] = (),
     secrets: Sequence[str] = (),
 ) -> Callable[[Callable[P, T]], Workflow[P, T]]: ...
+@hinted
 def workflow(
     function: Callable[P, T] | None = None,
     /,

@@ -10,11 +10,12 @@ import msgspec
 
 from stepwell.duration import LONGEST_SECONDS, Seconds, Span, seconds_of
 from stepwell.errors import InvalidInput, Problem
+from stepwell.model.plain_data import PlainRecord
 
 __all__ = ["Governance"]
 
 
-class Governance(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Governance(PlainRecord, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Budgets and permissions of an execution, fixed when it starts. None means no limit."""
 
     steps: int | None = None

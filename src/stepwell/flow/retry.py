@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
@@ -26,6 +26,8 @@ from stepwell.errors import (
     StoreUnavailable,
     ValidationFailed,
 )
+from stepwell.model.plain_data import PlainRecord
+from stepwell.name_hints import with_hint
 
 __all__ = [
     "Classification",
@@ -159,7 +161,19 @@ def _http_status(error: BaseException) -> int | None:
     return next((number for number in numbers if type(number) is int and 400 <= number < 600), None)
 
 
-class Retry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class _RetryMeta(msgspec.StructMeta):
+    """Names the field that is meant by ``Retry(max_attempts=3)``."""
+
+    if not TYPE_CHECKING:
+
+        def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+            try:
+                return super().__call__(*arguments, **keywords)
+            except TypeError as error:
+                raise with_hint(error, self) from None
+
+
+class Retry(PlainRecord, metaclass=_RetryMeta, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A retry policy: the number of attempts, with exponential backoff and jitter between them."""
 
     attempts: int = 3

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import msgspec
 
 from stepwell.errors import InvalidBackup, InvalidInput, NotFound, StoreUnavailable
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.receipt_chain import verify_proof
 
 __all__ = ["ArchiveVerification", "ArchivedProof", "read_archive", "verify_archive", "write_archive"]
@@ -43,7 +44,7 @@ class ArchivedProof(msgspec.Struct, frozen=True, kw_only=True):
     """What ``verify_proof`` checks, as a text in UTF-8."""
 
 
-class ArchiveVerification(msgspec.Struct, frozen=True):
+class ArchiveVerification(PlainRecord, frozen=True):
     """The result of checking an archive."""
 
     ok: bool

@@ -44,6 +44,7 @@ from stepwell.model.commit import Head, StoredCommit
 from stepwell.model.data_key import SEALING, is_key_path
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.ids import NewId, check_key
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import Item, ItemQuery, ItemStatus
 from stepwell.model.receipt_chain import verify
 from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
@@ -68,7 +69,7 @@ _NOT_KEPT = ("worker/", "restore/")
 """Scopes of a store itself: which workers serve it, and what was restored into it."""
 
 
-class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
+class BackupReport(PlainRecord, frozen=True, kw_only=True):
     """A backup that was made."""
 
     backup_id: str
@@ -83,7 +84,7 @@ class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
 
-class BackupSummary(msgspec.Struct, frozen=True):
+class BackupSummary(PlainRecord, frozen=True):
     """A backup that a folder keeps."""
 
     backup_id: str
@@ -94,7 +95,7 @@ class BackupSummary(msgspec.Struct, frozen=True):
     digest: str
 
 
-class BackupVerification(msgspec.Struct, frozen=True, kw_only=True):
+class BackupVerification(PlainRecord, frozen=True, kw_only=True):
     """The result of a check of a backup."""
 
     ok: bool

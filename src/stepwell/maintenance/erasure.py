@@ -32,6 +32,7 @@ from stepwell.model.data_key import (
 )
 from stepwell.model.execution_state import ONLY
 from stepwell.model.ids import check_key
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import Item, ItemStatus
 from stepwell.model.queue_lifecycle import cancelled_in_wait
 from stepwell.model.record import decode_status
@@ -53,7 +54,7 @@ _MOST_TRIES = 20
 _WAITING = frozenset((ItemStatus.QUEUED, ItemStatus.CLAIMED))
 
 
-class SubjectData(msgspec.Struct, frozen=True, kw_only=True):
+class SubjectData(PlainRecord, frozen=True, kw_only=True):
     """What is stored about a subject in one workspace."""
 
     subject: str
@@ -65,7 +66,7 @@ class SubjectData(msgspec.Struct, frozen=True, kw_only=True):
     """The paths of scopes of state."""
 
 
-class ErasureReceipt(msgspec.Struct, frozen=True, kw_only=True):
+class ErasureReceipt(PlainRecord, frozen=True, kw_only=True):
     """Proof that the data of a subject was erased. It does not have the subject's name, but can be found by it."""
 
     workspace: str
@@ -91,7 +92,7 @@ class ErasureReceipt(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class RotationReport(msgspec.Struct, frozen=True, kw_only=True):
+class RotationReport(PlainRecord, frozen=True, kw_only=True):
     """A rotation of keys."""
 
     active: str

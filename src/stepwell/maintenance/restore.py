@@ -36,6 +36,7 @@ from stepwell.model.commit import Adoption, Commit, Creation, Head, Outcome, Sta
 from stepwell.model.execution_state import ONLY, sha256_hex
 from stepwell.model.ids import revision_in
 from stepwell.model.mutation import Create, Restore, SetStatus, decode_mutations
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import (
     DEFAULT_QUEUE,
     Enqueue,
@@ -72,7 +73,7 @@ _KEYS = ("data_key/", "sealing/")
 """Scopes that are needed to read what comes after them."""
 
 
-class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
+class RestoreReport(PlainRecord, frozen=True, kw_only=True):
     """A backup that was restored."""
 
     backup_id: str

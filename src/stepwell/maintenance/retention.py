@@ -32,6 +32,7 @@ from stepwell.model.execution_state import ONLY, State
 from stepwell.model.ids import check_key
 from stepwell.model.lock import scheduled_lock
 from stepwell.model.mutation import RemovePayloads
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import DropItems, Item, ItemQuery, Tier, Workspace, tier_at
 from stepwell.model.retention import (
     EVERY_TIER,
@@ -82,7 +83,7 @@ _WORK_SHARE = 0.01
 """The share of the time that looking through executions may take."""
 
 
-class RetentionReport(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionReport(PlainRecord, frozen=True, kw_only=True):
     """What one round removed."""
 
     removed: int = 0
@@ -99,7 +100,7 @@ class RetentionReport(msgspec.Struct, frozen=True, kw_only=True):
     """False if the round ended before it had looked at everything; the next one goes on."""
 
 
-class PlannedRemoval(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedRemoval(PlainRecord, frozen=True, kw_only=True):
     """One execution that a policy will do something to."""
 
     at_ms: int
@@ -113,7 +114,7 @@ class PlannedRemoval(msgspec.Struct, frozen=True, kw_only=True):
     status: str
 
 
-class RetentionPlan(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionPlan(PlainRecord, frozen=True, kw_only=True):
     """What will go until a time. Nothing was removed."""
 
     until_ms: int

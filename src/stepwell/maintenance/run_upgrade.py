@@ -19,6 +19,7 @@ from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY, ExecutionState, State
 from stepwell.model.ids import check_key
 from stepwell.model.mutation import ChangeVersion, SetVariable, UpdateToken
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.record import decode_token, encode_token, plain_input
 from stepwell.model.status import FINAL
 from stepwell.model.value import recode
@@ -32,7 +33,7 @@ _PAGE = 500
 _MOST_PASSES = 5
 
 
-class RefusedUpgrade(msgspec.Struct, frozen=True):
+class RefusedUpgrade(PlainRecord, frozen=True):
     """A run that stays with its version."""
 
     execution_id: str
@@ -41,7 +42,7 @@ class RefusedUpgrade(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
 
 
-class UpgradeReport(msgspec.Struct, frozen=True, kw_only=True):
+class UpgradeReport(PlainRecord, frozen=True, kw_only=True):
     """What became of the live runs of a workflow."""
 
     workflow: str

@@ -22,6 +22,7 @@ from stepwell.maintenance.backup_files import MANIFEST
 from stepwell.model.commit import Head, StateBatch, Written
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.mutation import MigrateState
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.scope import Scope, is_internal
 from stepwell.model.scoped_operations import Migrate, StoredEntry
 from stepwell.model.state_migration import migration_to
@@ -44,7 +45,7 @@ Progress = Callable[[int, int], None]
 """Called with the number of values that were looked at, and of all."""
 
 
-class MigrationProblem(msgspec.Struct, frozen=True):
+class MigrationProblem(PlainRecord, frozen=True):
     """A value that was not migrated, and stays as it was."""
 
     line: str
@@ -71,7 +72,7 @@ class LineReport(msgspec.Struct, frozen=True, kw_only=True):
     """How many executions a worker held; the worker that loads them next migrates them."""
 
 
-class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
+class MigrationReport(PlainRecord, frozen=True, kw_only=True):
     """The result of a migration of stored state."""
 
     lines: tuple[LineReport, ...]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-import msgspec
-
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import InvalidInput, ValueErased
 from stepwell.model.commit import Head
 from stepwell.model.execution_state import ONLY, State
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import tier_at
 from stepwell.model.receipt_chain import rebuild
 from stepwell.model.scope import Scope, is_internal
@@ -26,7 +25,7 @@ from stepwell.state.executions import Executions
 __all__ = ["Amount", "Usage", "UsageOperations"]
 
 
-class Amount(msgspec.Struct, frozen=True):
+class Amount(PlainRecord, frozen=True):
     """How much of a limit is used."""
 
     used: float
@@ -41,7 +40,7 @@ class Amount(msgspec.Struct, frozen=True):
         return None if self.maximum is None else max(self.maximum - self.used, 0)
 
 
-class Usage(msgspec.Struct, frozen=True):
+class Usage(PlainRecord, frozen=True):
     """What one thing uses, by the names of the limits; a name without a limit is only counted."""
 
     kind: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-import msgspec
+from stepwell.model.plain_data import PlainRecord
 
 __all__ = ["AccessToken", "Identity", "IssuedToken", "Role", "SignalLink"]
 
@@ -23,7 +23,7 @@ class Role(StrEnum):
         return order.index(self) >= order.index(needed)
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class Identity(PlainRecord, frozen=True, kw_only=True):
     """The identity of a caller of the HTTP server."""
 
     name: str
@@ -34,7 +34,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     token_id: str | None = None
 
 
-class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
+class AccessToken(PlainRecord, frozen=True, kw_only=True):
     """A token of the HTTP server, without its secret."""
 
     token_id: str
@@ -46,7 +46,7 @@ class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
 
 
-class IssuedToken(msgspec.Struct, frozen=True, kw_only=True):
+class IssuedToken(PlainRecord, frozen=True, kw_only=True):
     """A new token with its secret, which is shown only once."""
 
     token: AccessToken
@@ -57,7 +57,7 @@ class IssuedToken(msgspec.Struct, frozen=True, kw_only=True):
         return f"<IssuedToken {self.token.token_id!r}>"
 
 
-class SignalLink(msgspec.Struct, frozen=True, kw_only=True):
+class SignalLink(PlainRecord, frozen=True, kw_only=True):
     """A link with which somebody without an account sends one signal to one run."""
 
     execution_id: str

@@ -18,6 +18,7 @@ from hashlib import sha256, shake_128
 import msgspec
 
 from stepwell.errors import NotFound
+from stepwell.model.plain_data import PlainRecord, plain_data
 from stepwell.model.record import (
     CancelScope,
     LoopContext,
@@ -264,6 +265,23 @@ class ExecutionState:
             raise NotFound(f"step {name!r} has no output at revision {self.revision}")
         return decode_step(data)
 
+    def to_dict(self) -> dict[str, Value]:
+        """Return the state as plain data that ``json.dumps`` takes, with the names of its attributes."""
+        names = [
+            "status",
+            "revision",
+            "context",
+            "variables",
+            "trigger",
+            "steps",
+            "loops",
+            "tokens",
+            "scopes",
+            "step_count",
+            "result",
+        ]
+        return {"identity": plain_data(self.identity)} | {name: plain_data(getattr(self, name)) for name in names}
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExecutionState) and self._entries == other._entries
 
@@ -274,7 +292,7 @@ class ExecutionState:
         return f"<ExecutionState {who.execution_id!r} revision={self.revision} status={self.status}>"
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(PlainRecord, frozen=True):
     """One difference between two states: where, and the value before and after (absent: not there)."""
 
     section: str

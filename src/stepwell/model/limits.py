@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 from stepwell.errors import InvalidInput
+from stepwell.model.plain_data import PlainRecord
 
 __all__ = ["Limits", "bytes_of"]
 
@@ -25,7 +24,7 @@ def bytes_of(size: object, what: str) -> int:
     return round(float(number) * (1024 if binary else 1000) ** _POWERS[prefix.lower()])
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Limits(PlainRecord, frozen=True, kw_only=True):
     """The maximum sizes of values, names, states, commits and scopes."""
 
     value_bytes: int = 256 * 1024

@@ -22,6 +22,7 @@ import msgspec
 
 from stepwell.errors import InvalidInput
 from stepwell.model.ids import check_key
+from stepwell.model.plain_data import PlainRecord
 
 __all__ = [
     "ACTIVE",
@@ -82,7 +83,7 @@ ACTIVE = frozenset((ItemStatus.CLAIMED, ItemStatus.DISPATCHED))
 _MARKS = frozenset(ItemStatus) - {ItemStatus.CLAIMED}
 
 
-class Tier(msgspec.Struct, frozen=True, kw_only=True):
+class Tier(PlainRecord, frozen=True, kw_only=True):
     """A named set of limits; None: no limit."""
 
     name: str
@@ -145,7 +146,7 @@ TIERS = (
 """The tiers of a new store. The workspace ``default`` has ``unlimited``."""
 
 
-class Override(msgspec.Struct, frozen=True, kw_only=True):
+class Override(PlainRecord, frozen=True, kw_only=True):
     """Another value for one limit of a workspace's tier, until a time of the store's clock."""
 
     value: int | float | None
@@ -155,7 +156,7 @@ class Override(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int = 0
 
 
-class Workspace(msgspec.Struct, frozen=True, kw_only=True):
+class Workspace(PlainRecord, frozen=True, kw_only=True):
     """A tenant and its tier."""
 
     workspace_id: str
@@ -163,7 +164,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     is_paused: bool = False
     """Whether its items wait even if there is capacity."""
     created_ms: int = 0
-    overrides: dict[str, Override] = {}
+    overrides: dict[str, Override] = msgspec.field(default_factory=dict)
     """By the name of a tier's limit. One that has ended has no effect, whether or not it is still here."""
 
 
@@ -183,7 +184,7 @@ def limits_by_workspace(workspaces: Iterable[Workspace], tiers: Iterable[Tier], 
     return {each.workspace_id: tier_at(by_name[each.tier], each, now_ms) for each in workspaces}
 
 
-class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
+class QueueSettings(PlainRecord, frozen=True, kw_only=True):
     """The settings of a named queue; these defaults hold for a queue that was never set up."""
 
     name: str

@@ -12,6 +12,7 @@ import msgspec
 
 from stepwell.errors import Corrupted, EncryptionKeyMissing, ReceiptArchived, StepwellError
 from stepwell.model.execution_state import sha256_hex
+from stepwell.model.plain_data import PlainRecord, plain_data
 from stepwell.model.sealed_value import is_sealed
 from stepwell.model.value import Value, decode
 
@@ -39,7 +40,7 @@ encode_header = msgspec.json.Encoder().encode
 decode_header = msgspec.json.Decoder(ReceiptHeader).decode
 
 
-class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Receipt(PlainRecord, frozen=True, gc=False, kw_only=True):
     """Proof that a commit landed: what it changed, the state's digest before and after, and the receipt before it."""
 
     execution_id: str
@@ -63,6 +64,11 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def __repr__(self) -> str:
         # Without the body: it may be as large as a commit, and user data does not belong in logs.
         return f"<Receipt {self.execution_id!r} revision={self.revision} commit_id={self.commit_id!r} digest={self.digest[:12]}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the receipt as plain data, with its mutations in place of their bytes."""
+        names = (name for name in self.__struct_fields__ if name not in ("body", "opened"))
+        return {name: plain_data(getattr(self, name)) for name in names} | {"mutations": plain_data(self.mutations)}
 
     @property
     def mutations(self) -> tuple[dict[str, Value], ...]:

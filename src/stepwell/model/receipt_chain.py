@@ -17,6 +17,7 @@ from stepwell.model.draft import Draft
 from stepwell.model.execution_state import ONLY, State, sha256_hex
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation, decode_mutations, encode_mutations
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import ItemMark
 from stepwell.model.receipt import RECEIPT_SCHEMA, Receipt, ReceiptHeader, decode_header, encode_header, sign_head
 from stepwell.model.record import decode_status
@@ -51,7 +52,7 @@ _SNAPSHOT_BYTES = 64 * 1024
 _MOST_ADDED_UP = 1_000
 
 
-class Verification(msgspec.Struct, frozen=True):
+class Verification(PlainRecord, frozen=True):
     """The result of walking a receipt chain."""
 
     ok: bool

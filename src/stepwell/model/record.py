@@ -12,6 +12,7 @@ from stepwell.clock import to_ms
 from stepwell.errors import InvalidInput
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.state_versions import FIRST_VERSION
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode
@@ -58,7 +59,7 @@ MANUAL = "manual"
 """The workflow id of an execution whose state is driven by hand."""
 
 
-class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
+class Metadata(PlainRecord, frozen=True, omit_defaults=True):
     """The identity of an execution; fixed when it is created."""
 
     execution_id: str
@@ -112,7 +113,7 @@ def overran(identity: Metadata) -> str:
     return f"the run took longer than {seconds:g} s, {limit}"
 
 
-class StepOutput(msgspec.Struct, frozen=True, omit_defaults=True):
+class StepOutput(PlainRecord, frozen=True, omit_defaults=True):
     """The output of a step, recorded once. Errors are not outputs: a step that raised has none."""
 
     node_id: str
@@ -138,7 +139,7 @@ def summary_line(text: object) -> str | None:
     return (line if len(line) <= _LONGEST_SUMMARY else f"{line[: _LONGEST_SUMMARY - 1]}…") or None
 
 
-class LoopContext(msgspec.Struct, frozen=True):
+class LoopContext(PlainRecord, frozen=True):
     """The position of a loop; replaced at each iteration."""
 
     loop_id: str
@@ -154,7 +155,7 @@ class Presence(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Token(msgspec.Struct, frozen=True):
+class Token(PlainRecord, frozen=True):
     """A control-flow token: a node that an execution has reached, inside a cancel scope, with a value."""
 
     token_id: str
@@ -168,7 +169,7 @@ class Token(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, **changes)
 
 
-class CancelScope(msgspec.Struct, frozen=True):
+class CancelScope(PlainRecord, frozen=True):
     """A region of an execution that is cancelled as one; scopes form a tree under ``root``."""
 
     scope_id: str
@@ -176,7 +177,7 @@ class CancelScope(msgspec.Struct, frozen=True):
     status: Presence = Presence.ACTIVE
 
 
-class EventTrigger(msgspec.Struct, frozen=True, tag="event", tag_field="kind"):
+class EventTrigger(PlainRecord, frozen=True, tag="event", tag_field="kind"):
     """An event of an entity, which started the run."""
 
     type: str
@@ -184,15 +185,15 @@ class EventTrigger(msgspec.Struct, frozen=True, tag="event", tag_field="kind"):
     previous: Value = None
 
 
-class WebhookTrigger(msgspec.Struct, frozen=True, tag="webhook", tag_field="kind"):
+class WebhookTrigger(PlainRecord, frozen=True, tag="webhook", tag_field="kind"):
     """An HTTP request came in."""
 
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
     body: Value = None
-    query: dict[str, str] = {}
+    query: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class ScheduleTrigger(msgspec.Struct, frozen=True, tag="schedule", tag_field="kind"):
+class ScheduleTrigger(PlainRecord, frozen=True, tag="schedule", tag_field="kind"):
     """A schedule fired."""
 
     scheduled_at: datetime
@@ -203,13 +204,13 @@ class ScheduleTrigger(msgspec.Struct, frozen=True, tag="schedule", tag_field="ki
     """The schedule's interval in seconds, if it has one."""
 
 
-class FunctionTrigger(msgspec.Struct, frozen=True, tag="function", tag_field="kind"):
+class FunctionTrigger(PlainRecord, frozen=True, tag="function", tag_field="kind"):
     """A workflow called it as its child, or it was called by arguments."""
 
     arguments: Value
 
 
-class ManualTrigger(msgspec.Struct, frozen=True, tag="manual", tag_field="kind"):
+class ManualTrigger(PlainRecord, frozen=True, tag="manual", tag_field="kind"):
     """A person, or code that says no more, asked for it."""
 
     value: Value = None

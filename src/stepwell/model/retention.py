@@ -13,6 +13,7 @@ from stepwell.errors import ExecutionRemoved, InvalidInput, NotFound
 from stepwell.model.commit import Head
 from stepwell.model.execution_state import ONLY, State
 from stepwell.model.ids import check_key
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import Tier
 from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.status import FINAL
@@ -48,16 +49,16 @@ _LONGEST_ARCHIVE = 4_096
 _ROTATION_SHARE, _LEAST_ROTATION = 10, 100
 
 
-class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class RetentionPolicy(PlainRecord, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How long what belongs to the workspaces of a tier is kept. What is not named is kept for ever."""
 
     tier: str
     """The name of a tier; ``*`` for every tier without a policy of its own."""
-    executions: dict[str, float] = {}
+    executions: dict[str, float] = msgspec.field(default_factory=dict)
     """By the status that an execution ended with: the seconds from its end until it is removed. A tombstone stays."""
-    payloads: dict[str, float] = {}
+    payloads: dict[str, float] = msgspec.field(default_factory=dict)
     """By status: the seconds until its values are removed. Its status, times and ids stay in the lists."""
-    items: dict[str, float] = {}
+    items: dict[str, float] = msgspec.field(default_factory=dict)
     """By status: the seconds that ended queue items stay. A status that is not named is kept as ``Tier.retention_seconds`` says."""
     receipts: int | None = None
     """How many of the newest receipts of an execution stay in the store, behind a snapshot. A tenth more, or 100, may stay."""
@@ -205,7 +206,7 @@ def check_has_payloads(state: State) -> None:
         )
 
 
-class Tombstone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Tombstone(PlainRecord, frozen=True, kw_only=True, omit_defaults=True):
     """What is left of an execution that retention removed."""
 
     execution_id: str

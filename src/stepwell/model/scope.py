@@ -11,6 +11,7 @@ import msgspec
 
 from stepwell.errors import InvalidInput
 from stepwell.model.ids import Id, check_key, id_text
+from stepwell.model.plain_data import PlainRecord
 
 __all__ = ["DEFAULT_WORKSPACE", "Scope", "check_path", "internal_path", "is_internal", "workspace_of"]
 
@@ -64,7 +65,7 @@ class _ScopeMeta(msgspec.StructMeta):
         return refuse
 
 
-class Scope(msgspec.Struct, frozen=True, metaclass=_ScopeMeta):
+class Scope(PlainRecord, frozen=True, metaclass=_ScopeMeta):
     """The address of state: global, or in a workspace (its own, a workflow's, a step's, a conversation's, a user's, a custom
     one)."""
 

@@ -19,6 +19,7 @@ import msgspec
 from stepwell.clock import from_ms
 from stepwell.errors import Conflict, Corrupted, InvalidInput, LimitExceeded, StepwellError
 from stepwell.model.limits import Limits
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.state_quota import RoomOf, boundless, overfull
 from stepwell.model.state_versions import FIRST_VERSION, check_writable, converted, current_version
 from stepwell.model.value import Value, canonical, decode, recode
@@ -163,7 +164,7 @@ class ScopeTotals(msgspec.Struct, frozen=True, gc=False):
     bytes: int = 0
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(PlainRecord, frozen=True):
     """A value with its revision and, if it has one, its end."""
 
     value: Value
@@ -177,7 +178,7 @@ class Entry(msgspec.Struct, frozen=True):
         return cls(decode(stored.data or b"null"), stored.revision, ends)
 
 
-class StateChange(msgspec.Struct, frozen=True):
+class StateChange(PlainRecord, frozen=True):
     """One change in a scope: the key, its new value (None if it was deleted), and the scope's revision."""
 
     key: str

@@ -10,6 +10,8 @@ from hashlib import sha256
 
 import msgspec
 
+from stepwell.model.plain_data import PlainRecord
+
 __all__ = ["EVENTS", "RETRY_SECONDS", "WebhookDelivery", "WebhookEndpoint", "payload_of", "signature_of"]
 
 EVENTS = ("run.completed", "run.failed", "run.cancelled")
@@ -19,7 +21,7 @@ RETRY_SECONDS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 """How long after each failed attempt the next one is made: three days in all."""
 
 
-class WebhookEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+class WebhookEndpoint(PlainRecord, frozen=True, kw_only=True):
     """An address that gets a message when a run of a workspace ends."""
 
     name: str
@@ -30,7 +32,7 @@ class WebhookEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nothing is delivered, because deliveries failed for three days."""
 
 
-class WebhookDelivery(msgspec.Struct, frozen=True, kw_only=True):
+class WebhookDelivery(PlainRecord, frozen=True, kw_only=True):
     """A message that was not accepted yet."""
 
     delivery_id: str

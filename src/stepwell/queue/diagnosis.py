@@ -17,6 +17,7 @@ from stepwell.clock import from_ms
 from stepwell.contract.store import Store
 from stepwell.flow.function import registered_names
 from stepwell.model.external_engines import TEMPORAL
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_fairness import later_rate_ms, rate_allowance
 from stepwell.model.queue_item import (
     ACTIVE,
@@ -52,7 +53,7 @@ _MOST_STARTS = 500
 """How many recent starts of each status are read to see whether a rate is used up."""
 
 
-class WaitingReason(msgspec.Struct, frozen=True):
+class WaitingReason(PlainRecord, frozen=True):
     """The reason why an item waits; or that it has started or ended."""
 
     item_id: str

@@ -16,6 +16,7 @@ from stepwell.errors import InvalidInput
 from stepwell.model.commit import StateBatch
 from stepwell.model.external_engines import check_engine
 from stepwell.model.ids import check_key
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import Delete, Put
 from stepwell.model.value import canonical, decode
@@ -29,7 +30,7 @@ _FRESH_SECONDS = 1.0
 _LOCAL = "local"
 
 
-class EngineChoice(msgspec.Struct, frozen=True, kw_only=True):
+class EngineChoice(PlainRecord, frozen=True, kw_only=True):
     """An engine, and what it was chosen for."""
 
     kind: str

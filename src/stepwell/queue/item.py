@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import msgspec
-
 from stepwell.clock import from_ms
 from stepwell.errors import NotFound
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import Enqueued, Item, ItemStatus
 from stepwell.model.record import plain_input, split_input
 from stepwell.model.value import Value
@@ -15,7 +14,7 @@ from stepwell.model.value import Value
 __all__ = ["ItemHandle", "ItemSummary", "no_item"]
 
 
-class ItemSummary(msgspec.Struct, frozen=True, kw_only=True):
+class ItemSummary(PlainRecord, frozen=True, kw_only=True):
     """A queue item as it was when it was read."""
 
     item_id: str

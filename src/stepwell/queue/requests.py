@@ -25,6 +25,7 @@ from stepwell.model.external_engines import TEMPORAL, check_engine
 from stepwell.model.ids import Id, check_key, keyed_id_of, new_id
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import EnqueueItem, WriteState
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem, workflow_and_engine, workflow_for
 from stepwell.model.record import FunctionTrigger, encode_plain_trigger, governed_input
 from stepwell.model.scope import DEFAULT_WORKSPACE
@@ -77,7 +78,7 @@ class Runnable(Protocol):
         ...
 
 
-class QueueRequest(msgspec.Struct, frozen=True, kw_only=True):
+class QueueRequest(PlainRecord, frozen=True, kw_only=True):
     """One request for ``well.enqueue_many``. Its fields are the parameters of ``well.enqueue``."""
 
     workflow: Any

@@ -24,6 +24,7 @@ from stepwell.clock import from_ms, to_ms
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.model.ids import MAX_KEY_BYTES, check_key
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem
 from stepwell.model.record import ScheduleTrigger, encode_trigger, governed_input
 from stepwell.model.value import Value, decode
@@ -170,7 +171,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """The last tick that was fired."""
 
 
-class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleSummary(PlainRecord, frozen=True, kw_only=True):
     """A schedule as it was when it was read."""
 
     name: str

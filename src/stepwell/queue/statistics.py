@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
-import msgspec
-
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_fairness import free_slots, rate_allowance
 from stepwell.model.queue_item import Lane, QueueSettings, Tier, Workspace
 
 __all__ = ["Demand", "LaneStats", "demand_of", "metrics_of", "percentile", "stats_of"]
 
 
-class LaneStats(msgspec.Struct, frozen=True, kw_only=True):
+class LaneStats(PlainRecord, frozen=True, kw_only=True):
     """The items of one workspace in one queue."""
 
     workspace_id: str
@@ -35,7 +34,7 @@ class LaneStats(msgspec.Struct, frozen=True, kw_only=True):
     wait_p99_seconds: float | None
 
 
-class Demand(msgspec.Struct, frozen=True, kw_only=True):
+class Demand(PlainRecord, frozen=True, kw_only=True):
     """The demand for workers: the figures that an autoscaler needs."""
 
     ready: int

@@ -17,6 +17,7 @@ from stepwell.contract.store import Store
 from stepwell.errors import Corrupted, StepwellError
 from stepwell.flow.function import registered_versions
 from stepwell.model.commit import StateBatch
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import Delete, Put, StoredEntry
 from stepwell.pipeline.operations import AsyncDriver, read, write
@@ -68,7 +69,7 @@ _GONE_AFTER_MS = 60_000
 _PATH = internal_path("worker", DEFAULT_WORKSPACE)
 
 
-class WorkerPresence(msgspec.Struct, frozen=True):
+class WorkerPresence(PlainRecord, frozen=True):
     """A process that takes items from the queue."""
 
     name: str
@@ -78,7 +79,7 @@ class WorkerPresence(msgspec.Struct, frozen=True):
     """The queues that it serves; empty for all."""
     concurrency: int
     seen_at: datetime
-    versions: dict[str, int] = {}
+    versions: dict[str, int] = msgspec.field(default_factory=dict)
     """The versions of its workflow functions; it can run these and earlier ones."""
 
 

@@ -23,6 +23,7 @@ from stepwell.flow.json_schema import schema_faults
 from stepwell.kernel.plan import Plan
 from stepwell.model.commit import StateBatch
 from stepwell.model.ids import check_key
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import ABSENT, Put, StoredEntry
 from stepwell.model.value import canonical
@@ -42,7 +43,7 @@ Startable = Workflow[..., Any] | Definition | str
 """A workflow function, a definition, or the name of either."""
 
 
-class DefinitionSummary(msgspec.Struct, frozen=True):
+class DefinitionSummary(PlainRecord, frozen=True):
     """A stored workflow in a list."""
 
     name: str

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-import msgspec
-
 from stepwell.clock import from_ms
 from stepwell.flow.definition.node import Action, Approval, Choice, Deferred, Each, Loop, Range, Signal, Subworkflow, Wait
 from stepwell.flow.definition.outline import Place
@@ -21,6 +19,7 @@ from stepwell.kernel.plan import Plan, key_of
 from stepwell.kernel.token import ROOT, TIMES, UNDO
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.fan_out import fan_outs
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.record import LoopContext, StepOutput, Token
 from stepwell.model.status import FINAL, Status, StepStatus
 from stepwell.model.value import Value
@@ -170,7 +169,7 @@ def _written_rounds(place: Place) -> int:
             return 1
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class Waiting(PlainRecord, frozen=True):
     """One thing that a run waits for."""
 
     step: str
@@ -187,7 +186,7 @@ class Waiting(msgspec.Struct, frozen=True):
     """One line about the call, if the workflow gives one."""
 
 
-class Offer(msgspec.Struct, frozen=True):
+class Offer(PlainRecord, frozen=True):
     """An answer that a run accepts now: send it with ``run.signal(name, value)``."""
 
     name: str
@@ -199,7 +198,7 @@ class Offer(msgspec.Struct, frozen=True):
     details: Value = None
 
 
-class Progress(msgspec.Struct, frozen=True):
+class Progress(PlainRecord, frozen=True):
     """The progress of a run."""
 
     status: Status

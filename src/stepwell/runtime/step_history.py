@@ -16,6 +16,7 @@ import msgspec
 from stepwell.flow.definition.node import Action
 from stepwell.kernel.plan import Plan
 from stepwell.model.execution_state import ExecutionState
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.receipt import Receipt
 from stepwell.model.record import StepOutput
 from stepwell.model.status import FINAL, StepStatus
@@ -26,7 +27,7 @@ from stepwell.runtime.steps.late_results import LateResult
 __all__ = ["AttemptRecord", "ErrorRecord", "StepRecord", "steps_of"]
 
 
-class ErrorRecord(msgspec.Struct, frozen=True):
+class ErrorRecord(PlainRecord, frozen=True):
     """An error as it was recorded."""
 
     kind: str
@@ -55,7 +56,7 @@ class ErrorRecord(msgspec.Struct, frozen=True):
         return f"{self.kind}: {self.message}"
 
 
-class AttemptRecord(msgspec.Struct, frozen=True):
+class AttemptRecord(PlainRecord, frozen=True):
     """One try at a step."""
 
     number: int
@@ -68,7 +69,7 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     """Where in the user's code the error was raised."""
 
 
-class StepRecord(msgspec.Struct, frozen=True):
+class StepRecord(PlainRecord, frozen=True):
     """One step of a run: a step, a wait, a child or a part of a definition."""
 
     name: str
@@ -94,10 +95,6 @@ class StepRecord(msgspec.Struct, frozen=True):
     """The results that came after the call, or one of its attempts, had been given up. They were discarded."""
     summary: str | None = None
     """One line about the call, if the workflow gives one."""
-
-    def to_dict(self) -> dict[str, Value]:
-        """Return the record as plain data."""
-        return msgspec.to_builtins(self)
 
 
 def steps_of(

@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from stepwell.model.commit import Head
 from stepwell.model.external_engines import TEMPORAL
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.status import FINAL, Status
-from stepwell.model.value import Value
 
 if TYPE_CHECKING:
     from stepwell.runtime.progress import Progress, Waiting
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["WaitingOn", "away", "waiting_on"]
 
 
-class WaitingOn(msgspec.Struct, frozen=True):
+class WaitingOn(PlainRecord, frozen=True):
     """The reason why a run does not move."""
 
     kind: str
@@ -33,10 +31,6 @@ class WaitingOn(msgspec.Struct, frozen=True):
     """When the wait ends by itself, such as the time of the next attempt; None if it does not."""
     error: str | None = None
     """The error of the attempt before a retry, or that of the store."""
-
-    def to_dict(self) -> dict[str, Value]:
-        """Return the answer as plain data."""
-        return msgspec.to_builtins(self)
 
 
 # Of several waits, the one that says most about why nothing happens.

@@ -17,6 +17,7 @@ from stepwell.duration import Span, held_seconds
 from stepwell.errors import Conflict, InvalidInput
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.scope import internal_path
 from stepwell.model.scoped_operations import ABSENT, Clear, Delete, Put, StateOp, StoredEntry, Touch
 from stepwell.model.value import Value, canonical, decode, from_value, recode
@@ -60,7 +61,7 @@ class About(msgspec.Struct, frozen=True, omit_defaults=True):
     chunk: int = 0
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(PlainRecord, frozen=True):
     """The result of a turn's function.
 
     - ``reply``: the answer to the message; it is kept in the history.
@@ -76,7 +77,7 @@ class Answer(msgspec.Struct, frozen=True):
     """How far the conversation is, from 0 to 1, or None."""
 
 
-class Turn(msgspec.Struct, frozen=True):
+class Turn(PlainRecord, frozen=True):
     """One message and its reply, as the history keeps them."""
 
     number: int
@@ -86,7 +87,7 @@ class Turn(msgspec.Struct, frozen=True):
     duration_ms: int
 
 
-class TurnResult(msgspec.Struct, frozen=True):
+class TurnResult(PlainRecord, frozen=True):
     """The result of ``conversations.turn``: the reply, the state afterwards, the stored turn, and the progress."""
 
     reply: Value
@@ -95,7 +96,7 @@ class TurnResult(msgspec.Struct, frozen=True):
     progress: float | None
 
 
-class ConversationSummary(msgspec.Struct, frozen=True):
+class ConversationSummary(PlainRecord, frozen=True):
     """A conversation in the list of its user."""
 
     conversation_id: str

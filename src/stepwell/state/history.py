@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-import msgspec
-
 from stepwell.clock import from_ms
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import Corrupted, InvalidInput, NotFound, ReceiptArchived
@@ -14,6 +12,7 @@ from stepwell.model.commit import Head, Loaded, StoredCommit
 from stepwell.model.execution_state import State
 from stepwell.model.ids import check_id, check_key, revision_in
 from stepwell.model.limits import Limits
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import Item
 from stepwell.model.receipt import Receipt, read_receipts
 from stepwell.model.receipt_chain import Verification, check_vouched, rebuild, verify, write_proof
@@ -31,7 +30,7 @@ _PAGE = 1_000
 _NEVER = 2**31
 
 
-class ExecutionSummary(msgspec.Struct, frozen=True):
+class ExecutionSummary(PlainRecord, frozen=True):
     """An execution in a list."""
 
     execution_id: str

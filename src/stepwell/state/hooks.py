@@ -22,6 +22,7 @@ import msgspec
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import ChangeCancelled, InvalidInput
 from stepwell.model.limits import Limits
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.scope import Scope, is_internal
 from stepwell.model.scoped_operations import Clear, Copy, Delete, Increment, Merge, Put, StateOp
 from stepwell.model.value import Value, canonical, decode
@@ -47,7 +48,7 @@ _ACTIONS: dict[type, str] = {
 }
 
 
-class ProposedChange(msgspec.Struct, frozen=True, kw_only=True):
+class ProposedChange(PlainRecord, frozen=True, kw_only=True):
     """A change of scoped state: before it is written, or after it has landed."""
 
     scope: Scope
@@ -61,19 +62,19 @@ class ProposedChange(msgspec.Struct, frozen=True, kw_only=True):
     """The execution whose commit it is a part of."""
 
 
-class Modify(msgspec.Struct, frozen=True):
+class Modify(PlainRecord, frozen=True):
     """Return this from a hook before a ``set`` to have another value written."""
 
     value: Value
 
 
-class Cancel(msgspec.Struct, frozen=True):
+class Cancel(PlainRecord, frozen=True):
     """Return this from a hook before a change to refuse it, and with it everything that would land together with it."""
 
     reason: str
 
 
-class ExecutionEvent(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionEvent(PlainRecord, frozen=True, kw_only=True):
     """An execution has started or ended; the commit that says so has landed."""
 
     kind: str
@@ -86,7 +87,7 @@ class ExecutionEvent(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
 
-class StepEvent(msgspec.Struct, frozen=True, kw_only=True):
+class StepEvent(PlainRecord, frozen=True, kw_only=True):
     """An attempt at a step begins in this process, or has ended. Its output is not recorded yet."""
 
     kind: str

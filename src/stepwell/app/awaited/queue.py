@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from datetime import datetime
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
@@ -15,6 +15,7 @@ from stepwell.flow.governance import Governance
 from stepwell.model.ids import Id, id_text
 from stepwell.model.queue_item import DEFAULT_QUEUE, Enqueued, ItemStatus, QueueSettings, Tier, Workspace
 from stepwell.model.scope import DEFAULT_WORKSPACE
+from stepwell.name_hints import ATTRIBUTES, missing_attribute
 from stepwell.pipeline.operations import AsyncDriver
 from stepwell.queue.diagnosis import WaitingReason
 from stepwell.queue.item import ItemHandle, ItemSummary
@@ -192,6 +193,11 @@ class AsyncQueueItem(ItemHandle, Generic[Result_co]):
 
     def __repr__(self) -> str:
         return f"<AsyncQueueItem {self.item_id!r} {self.status}>"
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name, ATTRIBUTES)
 
 
 class AsyncWorkspaces:

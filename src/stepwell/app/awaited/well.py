@@ -26,6 +26,7 @@ from stepwell.model.queue_item import DEFAULT_QUEUE
 from stepwell.model.record import MANUAL, Trigger
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value
+from stepwell.name_hints import hinted
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -281,6 +282,7 @@ class AsyncStepwell:
     ) -> AsyncRun[T]: ...
     @overload
     async def start(self, workflow: Definition | str, value: Any = ..., **options: Unpack[StartOptions]) -> AsyncRun[Any]: ...
+    @hinted
     async def start(
         self,
         workflow: Any,
@@ -408,6 +410,7 @@ class AsyncStepwell:
     async def enqueue(
         self, workflow: Definition | str, value: Any = ..., **options: Unpack[EnqueueOptions]
     ) -> AsyncQueueItem[Any]: ...
+    @hinted
     async def enqueue(
         self,
         workflow: Any,

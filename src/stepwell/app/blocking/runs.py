@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from stepwell.duration import Span, timeout_seconds
 from stepwell.errors import Problem
@@ -15,6 +15,7 @@ from stepwell.model.receipt_chain import Verification
 from stepwell.model.status import Status
 from stepwell.model.trace import Trace, TraceLevel, trace_of
 from stepwell.model.value import Value
+from stepwell.name_hints import ATTRIBUTES, missing_attribute
 from stepwell.pipeline.operations import Driver
 from stepwell.runtime.definitions import DefinitionOperations, DefinitionSummary
 from stepwell.runtime.progress import Progress
@@ -184,6 +185,19 @@ class Run(Generic[Result_co]):
 
     def __repr__(self) -> str:
         return f"<Run {self._do.title}>"
+
+    def _repr_svg_(self) -> str | None:
+        """Return the picture that a notebook shows; None if it cannot be drawn at once, as in a coroutine."""
+        shown: Any = self._driver.run(self._do.draw("svg"))
+        if isinstance(shown, str):
+            return shown
+        shown.close()
+        return None
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name, ATTRIBUTES)
 
 
 class Definitions:

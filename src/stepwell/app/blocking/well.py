@@ -27,6 +27,7 @@ from stepwell.model.queue_item import DEFAULT_QUEUE
 from stepwell.model.record import MANUAL, Trigger
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value
+from stepwell.name_hints import hinted
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -278,6 +279,7 @@ class Stepwell:
     def start(self, workflow: Workflow[..., T], value: Mapping[str, Any] = ..., **options: Unpack[StartOptions]) -> Run[T]: ...
     @overload
     def start(self, workflow: Definition | str, value: Any = ..., **options: Unpack[StartOptions]) -> Run[Any]: ...
+    @hinted
     def start(
         self,
         workflow: Any,
@@ -403,6 +405,7 @@ class Stepwell:
     ) -> QueueItem[T]: ...
     @overload
     def enqueue(self, workflow: Definition | str, value: Any = ..., **options: Unpack[EnqueueOptions]) -> QueueItem[Any]: ...
+    @hinted
     def enqueue(
         self,
         workflow: Any,

@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import Collection, Hashable, Iterator
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from stepwell.errors import InvalidDefinition, Problem
 from stepwell.flow.definition.checker import check as check_statically
 from stepwell.flow.definition.findings import Finding, Findings, shown_path
@@ -38,6 +36,7 @@ from stepwell.kernel.soundness.states import (
     row_of,
 )
 from stepwell.kernel.token import LiveToken
+from stepwell.model.plain_data import PlainRecord
 
 __all__ = [
     "MAX_DEPTH",
@@ -266,7 +265,7 @@ MAX_STATES, MAX_DEPTH = 4_000, 4_000
 FaultKind = Literal["dead", "deadlock", "livelock", "improper"]
 
 
-class Fault(msgspec.Struct, frozen=True):
+class Fault(PlainRecord, frozen=True):
     """A defect of a definition's control flow."""
 
     kind: FaultKind
@@ -286,7 +285,7 @@ class Fault(msgspec.Struct, frozen=True):
         return f"{self.where}: {self.message}{way}"
 
 
-class Exploration(msgspec.Struct, frozen=True):
+class Exploration(PlainRecord, frozen=True):
     """The result of an exploration."""
 
     faults: tuple[Fault, ...]

@@ -10,11 +10,12 @@ import msgspec
 from stepwell.errors import InvalidInput
 from stepwell.kernel.approvals import Decision
 from stepwell.model.ids import check_key
+from stepwell.model.plain_data import PlainRecord
 
 __all__ = ["ApprovalRequest", "ApprovalResult", "people_of"]
 
 
-class ApprovalResult(msgspec.Struct, frozen=True):
+class ApprovalResult(PlainRecord, frozen=True):
     """How an approval was decided."""
 
     is_approved: bool

@@ -13,6 +13,7 @@ import msgspec
 
 from stepwell.clock import from_ms
 from stepwell.model.commit import StateBatch
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.scope import internal_path
 from stepwell.model.scoped_operations import Put, StoredEntry
 from stepwell.model.value import decode, recode
@@ -20,7 +21,7 @@ from stepwell.model.value import decode, recode
 __all__ = ["LateResult", "late_results", "note", "path_of"]
 
 
-class LateResult(msgspec.Struct, frozen=True):
+class LateResult(PlainRecord, frozen=True):
     """The result of a call that had been given up: it came, and was discarded."""
 
     attempt: int

@@ -1,0 +1,152 @@
+"""Public records are plain data, shown in notebooks, and know the names that people guess."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+import stepwell
+import stepwell.flow
+from stepwell import Problem, Retry, Stepwell, step, workflow
+from stepwell.flow import define, sequence
+from stepwell.name_hints import hinted
+
+NOT_RECORDS = {"KeyRing"}
+"""Structs that hold secrets and are no answers."""
+
+STRUCTS = sorted(
+    name for name in stepwell.__all__ if isinstance(getattr(stepwell, name), msgspec.StructMeta) and name not in NOT_RECORDS
+)
+
+
+@step(name="records.charge")
+async def charge(item: str) -> str:
+    return item
+
+
+@workflow(name="records.shop")
+async def shop(item: str) -> str:
+    return await charge.with_summary("a lamp")(item)
+
+
+@pytest.mark.parametrize("name", STRUCTS)
+def test_every_public_record_has_to_dict(name: str) -> None:
+    assert callable(getattr(stepwell, name).to_dict)
+    assert callable(getattr(stepwell, name)._repr_html_)
+
+
+def test_records_of_a_run_are_taken_by_json() -> None:
+    with Stepwell("memory://") as well:
+        run = well.start(shop, "lamp")
+        run.result(10)
+        well.workspaces.put("acme")
+        records: list[Any] = [
+            *run.steps(),
+            *run.receipts(),
+            run.progress(),
+            run.verify(),
+            well.load(run.execution_id),
+            well.load(run.execution_id).identity,
+            *well.executions.list(),
+            well.health(),
+            *well.workspaces.list(),
+            *well.workspaces.tiers(),
+            well.usage.workspace("acme"),
+            Problem("SW-101", "bad", "here"),
+            Retry(attempts=3),
+        ]
+        for record in records:
+            told = record.to_dict()
+            assert json.loads(json.dumps(told)) is not None, record
+            assert isinstance(told, dict)
+        assert run.steps()[0].to_dict()["summary"] == "a lamp"
+        assert "set_status" in str(run.receipts()[0].to_dict()["mutations"])
+        assert well.load(run.execution_id).to_dict()["status"] == "COMPLETED"
+
+
+def test_notebook_shows_a_table_without_what_the_short_text_hides() -> None:
+    with Stepwell("memory://") as well:
+        run: Any = well.start(shop, "<b>")
+        run.result(10)
+        record: Any
+        [record] = run.steps()
+        assert record._repr_html_().startswith("<table><caption>StepRecord</caption>")
+        assert "&lt;b&gt;" in record._repr_html_()
+        assert "set_status" not in run.receipts()[0]._repr_html_()
+        assert run._repr_svg_().startswith("<svg")
+    definition: Any = define("records.picture", sequence("records.charge"))
+    assert definition._repr_svg_().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("wait_for_signal", "stepwell.wait_signal"),
+        ("activity", "stepwell.step"),
+        ("task", "stepwell.step"),
+        ("RetryPolicy", "stepwell.Retry"),
+        ("wokflow", "workflow"),
+    ],
+)
+def test_guessed_name_of_the_package_is_answered_with_the_right_one(name: str, right: str) -> None:
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'; did you mean {right}"):
+        getattr(stepwell, name)
+
+
+def test_names_of_the_package_are_named_where_they_are_looked_for_in_flow() -> None:
+    with pytest.raises(AttributeError, match=r"did you mean stepwell\.step"):
+        _ = stepwell.flow.step
+    with pytest.raises(AttributeError, match=r"has no attribute '__wrapped__'$"):
+        _ = stepwell.__wrapped__
+
+
+@pytest.mark.parametrize(
+    ("call", "guess", "right"),
+    [
+        (Retry, "max_attempts", r"attempts"),
+        (step, "retries", r"retry=Retry\(attempts=\.\.\.\)"),
+        (step, "timeout", "timeout_seconds"),
+        (workflow, "timeout_seconds", "timeout"),
+        (workflow, "verison", "version"),
+    ],
+    ids=str,
+)
+def test_guessed_keyword_is_answered_with_the_right_one(call: Any, guess: str, right: str) -> None:
+    with pytest.raises(TypeError, match=rf"'{guess}'; did you mean {right}\?"):
+        call(**{guess: 3})
+
+
+def test_guessed_option_of_a_start_is_answered_with_the_right_one() -> None:
+    start: Any
+    with Stepwell("memory://", worker=False) as well:
+        start = well.start
+        with pytest.raises(TypeError, match=r"'id'; did you mean execution_id\?"):
+            start(shop, "lamp", id="a")
+
+
+@hinted
+def careless() -> None:
+    guess: Any = {"max_attempts": 3}
+    sorted([], **guess)
+
+
+def test_error_of_the_code_inside_is_left_alone() -> None:
+    with pytest.raises(TypeError) as told:
+        careless()
+    assert "did you mean" not in str(told.value)
+
+
+def test_guessed_attribute_is_answered_with_the_right_one() -> None:
+    with Stepwell("memory://") as well:
+        run: Any = well.start(shop, "lamp")
+        for guess, right in (("id", "execution_id"), ("get_result", "result"), ("terminate", "cancel"), ("statos", "status")):
+            with pytest.raises(AttributeError, match=rf"no attribute '{guess}'; did you mean {right}\?"):
+                getattr(run, guess)
+        run.result(10)
+        execution: Any = well.executions.list()[0]
+        with pytest.raises(AttributeError, match=r"did you mean execution_id\?"):
+            _ = execution.id
+        assert not hasattr(run, "nothing_like_it")
