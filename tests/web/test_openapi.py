@@ -88,5 +88,5 @@ def test_every_address_is_on_the_page_with_its_role():
 
 
 def role_of(route: Route) -> str:
-    role = "nobody needed" if route.role is None else str(route.role)
+    role = "no role needed" if route.role is None else str(route.role)
     return f"{role} of the store" if route.is_store_wide else role
