@@ -35,6 +35,7 @@ __all__ = [
     "messages",
     "path_of",
     "put",
+    "sent_ms",
     "take",
 ]
 
@@ -58,6 +59,12 @@ class Message(msgspec.Struct, frozen=True):
 def fresh_key(fresh: str) -> str:
     """Return a key for a new message: ordered by sending time within a process, to the nanosecond."""
     return f"{time.time_ns():020d}.{fresh}"
+
+
+def sent_ms(key: str) -> int | None:
+    """Return when a message was sent, in milliseconds since 1970; None if its key does not say."""
+    sent = key.partition(".")[0]
+    return int(sent) // 1_000_000 if sent.isascii() and sent.isdecimal() else None
 
 
 def path_of(execution_id: str, workspace_id: str) -> str:

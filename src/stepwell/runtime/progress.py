@@ -23,10 +23,12 @@ from stepwell.model.plain_data import PlainRecord
 from stepwell.model.record import LoopContext, StepOutput, Token
 from stepwell.model.status import FINAL, Status, StepStatus
 from stepwell.model.value import Value
+from stepwell.runtime.cancellation import Cancellation
 from stepwell.runtime.waiting_on import WaitingOn
 
 __all__ = [
     "Estimate",
+    "HeldBy",
     "Offer",
     "Progress",
     "Waiting",
@@ -198,6 +200,14 @@ class Offer(PlainRecord, frozen=True):
     details: Value = None
 
 
+class HeldBy(PlainRecord, frozen=True):
+    """The worker that has a run."""
+
+    holder: str
+    until: datetime
+    """The end of its lease. It renews the lease; another worker takes the run over if it does not."""
+
+
 class Progress(PlainRecord, frozen=True):
     """The progress of a run."""
 
@@ -218,6 +228,10 @@ class Progress(PlainRecord, frozen=True):
     """What it waits for if it does not move, as ``run.waiting_on()`` returns it."""
     untaken: tuple[str, ...] = ()
     """The names of the signals that were sent and that no wait has taken, in the order in which they were sent."""
+    held_by: HeldBy | None = None
+    """The worker that has it; None while it rests, and for a run of another engine."""
+    cancellation: Cancellation | None = None
+    """When it was asked to end and took that, if it was."""
 
 
 _BROKEN_OFF = (Status.FAILED, Status.CANCELLED)

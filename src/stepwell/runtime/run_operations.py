@@ -32,9 +32,10 @@ from stepwell.model.value import Value, canonical, decode, recode
 from stepwell.pipeline.completions import Completion
 from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import Operation, write_or_raise
+from stepwell.runtime.cancellation import cancellation_of, is_cancelling
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, CANCEL_SCOPE, CANCEL_STEP, SIGNAL, delivery, fresh_key, messages, path_of
-from stepwell.runtime.progress import Progress, progress_of
+from stepwell.runtime.progress import HeldBy, Progress, progress_of
 from stepwell.runtime.run_end import run_end
 from stepwell.runtime.run_report import (
     PictureFormat,
@@ -236,11 +237,15 @@ class RunOperations:
         progress = progress_of(state, (yield from self._plan(state)))
         head, now_ms = yield from self._executions.head_now(self.execution_id)
         on = waiting_on(head, progress, (yield from self.obstacle()), now_ms)
-        return msgspec.structs.replace(progress, waiting_on=on, untaken=(yield from self._untaken(head.workspace_id)))
-
-    def _untaken(self, workspace_id: str) -> Operation[tuple[str, ...]]:
-        found = yield from self._executions.scan(path_of(self.execution_id, workspace_id))
-        return tuple(each.name for each in messages(found) if each.kind == SIGNAL)
+        waiting = messages((yield from self._executions.scan(path_of(self.execution_id, head.workspace_id))))
+        receipts = (yield from self.receipts()) if is_cancelling(state) else ()
+        return msgspec.structs.replace(
+            progress,
+            waiting_on=on,
+            untaken=tuple(each.name for each in waiting if each.kind == SIGNAL),
+            held_by=_held_by(head, now_ms),
+            cancellation=cancellation_of(waiting, receipts),
+        )
 
     def waiting_on(self) -> Operation[WaitingOn | None]:
         """Return what the execution waits for, if it does not move."""
@@ -303,3 +308,10 @@ class RunOperations:
     def verify(self) -> Operation[Verification]:
         """Verify the chain of receipts."""
         return (yield from self._executions.verify(self.execution_id))
+
+
+def _held_by(head: Head, now_ms: int) -> HeldBy | None:
+    until = head.lease_until_ms or 0
+    if head.holder in (None, TEMPORAL) or until <= now_ms or head.status in FINAL:
+        return None
+    return HeldBy(head.holder, from_ms(until))

@@ -12,6 +12,7 @@ from tests.web.dashboard.browsing import Person, browsing, text_of
 from tests.web.servers import approve, async_test, greet
 
 from stepwell import StepwellError, current, sleep, step, workflow
+from stepwell.flow import call, define, signal
 from stepwell.web.dashboard.live import changes
 from stepwell.web.events import Event
 
@@ -234,3 +235,60 @@ async def test_a_part_of_the_time_is_shown_alone():
         assert "All of the time" in text_of(part)
         assert "All of the time" not in text_of(await person.open("/runs/m?from=9&to=3"))
         assert (await person.open("/runs/m?from=x&to=y")).status_code == 200
+
+
+gates: dict[str, asyncio.Event] = {}
+
+
+@step
+async def reserve() -> None:
+    """Reserve, at once."""
+
+
+@step
+async def release() -> None:
+    """Release when the test says so."""
+    await gates["release"].wait()
+
+
+@async_test
+async def test_a_cancel_is_stamped_when_asked_taken_and_done_beside_the_worker_that_has_the_run():
+    gates["release"] = asyncio.Event()
+    async with browsing() as person:
+        flow = define("reserving", call("reserve", compensate="release"), signal("go"))
+        await person.well.start(flow, workspace="acme", execution_id="r")
+        await until(lambda: is_waiting(person, "r"))
+        assert "Cancel requested" not in text_of(await person.open("/runs/r"))
+        assert (await person.send("/runs/r/cancel")).status_code == 303
+
+        async def is_acknowledged() -> bool:
+            asked = (await person.well.run("r").progress()).cancellation
+            assert asked is not None
+            return asked.acknowledged_at is not None
+
+        await until(is_acknowledged)
+        words = text_of(await person.open("/runs/r"))
+        assert re.search(r"Cancel requested 20\S+ \S+ acknowledged 20\S+ \S+ compensating", words)
+        assert re.search(r"with \S+ , lease ends in \d+ s", words)
+        gates["release"].set()
+        await ended(person, person.well.run("r"))
+        page = await person.open("/runs/r")
+        assert re.search(r"acknowledged 20\S+ \S+ done 20", text_of(page))
+        assert "lease ends" not in text_of(page)
+        asked = (await person.open("/api/v1/runs/r/progress")).json()["cancellation"]
+        assert asked["requested_at"] <= asked["acknowledged_at"] < asked["ended_at"]
+
+
+@async_test
+async def test_receipts_are_verified_when_somebody_asks_and_not_on_each_look():
+    async with browsing() as person:
+        run = await person.well.start(approve, workspace="acme", execution_id="a")
+        await until(lambda: is_waiting(person, "a"))
+        page = await person.open("/runs/a")
+        assert "receipts not verified" in text_of(page)
+        asked = re.search(r'href="(/runs/a\?verified=\d+)"', page.text)
+        assert asked is not None
+        assert "receipts verified" in text_of(await person.open(asked[1]))
+        await run.signal("approve", True)
+        await ended(person, run)
+        assert "receipts not verified" in text_of(await person.open(asked[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from stepwell.errors import StepFailed, ValueErased
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.receipt import Receipt
 from stepwell.model.value import Value
+from stepwell.runtime.cancellation import Cancellation
 from stepwell.runtime.progress import Progress
 from stepwell.runtime.step_history import StepRecord
 
@@ -139,7 +141,21 @@ def _standing(execution_id: str, progress: Progress | None) -> list[tuple[str, s
         ("waits on", "" if progress.waiting_on is None else printable(progress.waiting_on.message)),
         *(("takes", printable(offer_text(execution_id, each))) for each in progress.offers),
         *(("not taken", printable(f"signal {name}: no wait has asked for it yet")) for name in progress.untaken),
+        (
+            "held by",
+            "" if progress.held_by is None else f"{printable(progress.held_by.holder)} until {_time(progress.held_by.until)}",
+        ),
+        ("cancel", "" if progress.cancellation is None else _cancellation(progress.cancellation)),
     ]
+
+
+def _cancellation(asked: Cancellation) -> str:
+    stamps = {"requested": asked.requested_at, "acknowledged": asked.acknowledged_at, "done": asked.ended_at}
+    return ", ".join(f"{word} {_time(at)}" for word, at in stamps.items() if at is not None) or "requested by its parent"
+
+
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _ending(screen: Terminal, result: Value) -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ from stepwell.flow.drawing.waterfall import (
 )
 from stepwell.model.access import Role
 from stepwell.model.execution_state import Change
+from stepwell.model.receipt_chain import Verification
 from stepwell.model.status import FINAL, Status
 from stepwell.runtime.progress import Progress
 from stepwell.runtime.step_history import StepRecord
@@ -73,6 +74,7 @@ async def show_run(view: View) -> Shown:
         "page": page_of(run.execution_id),
         "waiting_since": _since(progress, records),
         "origin": await _origin(view),
+        "verified": await _verified(view, run),
         "children": [each for each in progress.waiting if each.kind == "child"],
     }
     match tab:
@@ -96,6 +98,11 @@ def _since(progress: Progress, records: list[StepRecord]) -> datetime | None:
     if held_up is None or not held_up.step:
         return None
     return next((each.started_at for each in records if each.name == held_up.step), None)
+
+
+async def _verified(view: View, run: RunView) -> Verification | None:
+    """Return what verifying the receipts gave, if the query asks for it at this revision: an open page verifies once."""
+    return await view.get("verify_run") if view.query.get("verified") == str(run.revision) else None
 
 
 async def _origin(view: View) -> dict[str, Any] | None:
