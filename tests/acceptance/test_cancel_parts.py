@@ -154,7 +154,7 @@ async def race_of_calls(is_awaited: bool) -> str:
     return "gone on"
 
 
-@step(name="part.slow", timeout_seconds=0.05, retry=Retry(attempts=2, first_seconds=0))
+@step(name="part.slow", timeout_seconds=0.5, retry=Retry(attempts=2, first_seconds=0))
 def slow_at_first(name: str) -> str:
     if stepwell.current().attempt == 1:
         entered.set()

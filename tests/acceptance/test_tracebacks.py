@@ -185,10 +185,10 @@ import time
 from stepwell import Retry, current, step, workflow
 
 
-@step(timeout_seconds=0.02, retry=Retry(attempts=2, first_seconds=0.2))
+@step(timeout_seconds=0.4, retry=Retry(attempts=2, first_seconds=0.5))
 def slow(item: str) -> str:
     if current().attempt == 1:
-        time.sleep(0.1)
+        time.sleep(0.6)
     return item
 
 
