@@ -30,6 +30,7 @@ from stepwell.contract.store import Store
 from stepwell.model.commit import StateBatch
 from stepwell.model.data_key import data_key_path, key_id_of_workspace
 from stepwell.model.scoped_operations import Copy, Increment, Put
+from stepwell.model.sealed_value import seal_value
 from stepwell.stores.sealed_store import SealedStore
 from stepwell.testing.conformance.fixtures import MakeStore
 
@@ -431,3 +432,28 @@ def test_erased_runs_are_no_obstacle_to_usage_retention_and_lists(open_well: Ope
     well.retention.put(executions=0)
     assert well.retention.apply().removed == 1
     assert [each.execution_id for each in well.executions.list()] == ["kept"]
+
+
+def test_item_that_does_not_open_holds_up_no_other_and_ends_as_failed(
+    open_well: OpenWell, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its claim lands together with those of others, which must not be lost with it."""
+    monkeypatch.setattr("stepwell.queue.dispatcher._ERROR_DELAY_MS", 10)
+    with monkeypatch.context() as patch:
+        # The id in the place that an input is bound to: as if the operator of the store had exchanged two inputs.
+        patch.setattr(SealedStore, "_sealed_item", lambda sealed, item: msgspec.structs.replace(item, input=_of_another(item.input)))
+        bad = open_well(encryption=OLD, worker=False).enqueue(welcome, MARK)
+    assert store.items(items_query())[0].input.startswith(b'{ "sealed"')
+    well = open_well(encryption=OLD)
+    good = well.enqueue(welcome, "Ada")
+    assert good.result(timeout=20) == "hello Ada"
+    with pytest.raises(stepwell.ExecutionFailed, match="does not open"):
+        well.queue.item(bad.item_id).result(timeout=20)
+    listed = {each.item_id: each for each in well.queue.list()}
+    assert listed[good.item_id].input == "Ada"
+    assert (listed[bad.item_id].status, listed[bad.item_id].input) == ("FAILED", None)
+    assert not listed[bad.item_id].is_erased
+
+
+def _of_another(data: bytes) -> bytes:
+    return seal_value(data, ("item", "default", "another"), (key_id_of_workspace("default"), b"3" * 32), None)

@@ -20,7 +20,7 @@ from enum import StrEnum
 
 import msgspec
 
-from stepwell.errors import InvalidInput
+from stepwell.errors import InvalidInput, StepwellError
 from stepwell.model.ids import check_key
 from stepwell.model.plain_data import PlainRecord
 
@@ -320,6 +320,14 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     until_ms: int
     queue: str = DEFAULT_QUEUE
     enqueued_ms: int = 0
+    input_error: StepwellError | None = None
+    """Why the input cannot be opened. The claim holds all the same, so that one such item holds up no other."""
+
+    def given(self) -> bytes:
+        """Return the input. Raise ``ValueErased``, ``Corrupted`` or ``EncryptionKeyMissing`` if it cannot be opened."""
+        if self.input_error is not None:
+            raise self.input_error
+        return self.input
 
 
 class ItemMark(msgspec.Struct, frozen=True, gc=False):

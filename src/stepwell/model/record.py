@@ -18,6 +18,8 @@ from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode
 
 __all__ = [
+    "ERASED_INPUT",
+    "UNREADABLE_INPUT",
     "MANUAL",
     "CancelScope",
     "EventTrigger",
@@ -351,6 +353,13 @@ def value_of_trigger(trigger: Trigger) -> Value:
             return trigger.value
         case ScheduleTrigger():
             return None
+
+
+ERASED_INPUT = b""
+"""The input of a queue item whose key was erased."""
+
+UNREADABLE_INPUT = b"\0"
+"""The input of a queue item that cannot be opened here: it was changed, or its key is missing. No input has this form."""
 
 
 class _GovernedInput(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,7 +15,7 @@ import random
 from stepwell.clock import Clock
 from stepwell.contract.engine import Engine, NotNow
 from stepwell.contract.store import Store
-from stepwell.errors import EngineUnavailable, LeaseLost, NotFound, StepwellError
+from stepwell.errors import EncryptionKeyMissing, EngineUnavailable, LeaseLost, NotFound, StepwellError
 from stepwell.model.commit import Written
 from stepwell.model.queue_item import STARTED_QUEUE, Claimed, ClaimItems, ReturnItem
 from stepwell.pipeline.notifications import QUEUE, Notifications
@@ -154,8 +154,8 @@ class Dispatcher(PeriodicTask):
         except EngineUnavailable as error:
             log.warning("queue item %r waits for its engine: %s", item.item_id, error)
             self._give_back(ReturnItem(item.item_id, item.fence, delay_ms=_ERROR_DELAY_MS))
-        except NotFound as error:
-            # Not the item's fault: another process may know the workflow, or this one after its next release.
+        except (NotFound, EncryptionKeyMissing) as error:
+            # Not the item's fault: another process may know the workflow or have the key, or this one after its next release.
             log.warning("queue item %r is left to other workers: %s", item.item_id, error)
             self._give_back(ReturnItem(item.item_id, item.fence, delay_ms=_UNKNOWN_DELAY_MS))
         except Exception as error:  # noqa: BLE001 - one bad item never holds up the others

@@ -8,10 +8,13 @@ from stepwell.clock import from_ms
 from stepwell.errors import NotFound
 from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import Enqueued, Item, ItemStatus
-from stepwell.model.record import plain_input, split_input
+from stepwell.model.record import ERASED_INPUT, UNREADABLE_INPUT, plain_input, split_input
 from stepwell.model.value import Value
 
 __all__ = ["ItemHandle", "ItemSummary", "no_item"]
+
+_HIDDEN = frozenset((ERASED_INPUT, UNREADABLE_INPUT))
+_UNREADABLE = "its input cannot be opened here: it was changed, or its key is missing"
 
 
 class ItemSummary(PlainRecord, frozen=True, kw_only=True):
@@ -52,7 +55,7 @@ class ItemSummary(PlainRecord, frozen=True, kw_only=True):
             queue=item.queue,
             status=ItemStatus(item.status),
             priority=item.priority,
-            input=plain_input(split_input(item.input).trigger) if item.input else None,
+            input=None if item.input in _HIDDEN else plain_input(split_input(item.input).trigger),
             attempts=item.attempts,
             max_attempts=item.max_attempts,
             enqueued_at=from_ms(item.enqueued_ms),
@@ -61,8 +64,8 @@ class ItemSummary(PlainRecord, frozen=True, kw_only=True):
             dispatched_at=_moment(item.dispatched_ms),
             finished_at=_moment(item.finished_ms),
             holder=item.holder,
-            error=item.error,
-            is_erased=not item.input,
+            error=_UNREADABLE if item.input == UNREADABLE_INPUT and item.error is None else item.error,
+            is_erased=item.input == ERASED_INPUT,
             number=item.number,
         )
 

@@ -170,10 +170,10 @@ class LocalEngine:
             self._start(claimed, workflow)
 
     def _start(self, claimed: Claimed, workflow: Workflow[..., Any]) -> None:
+        given = split_input(claimed.given())
         if claimed.attempts > 1:
             self._suspect(claimed)
         worker = self._worker
-        given = split_input(claimed.input)
         identity = self._starting.identity_of_item(workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id, given)
         if (tracer := live_tracer()) is not None:
             about = {"item_id": claimed.item_id, "queue_attempt": claimed.attempts, "workspace": claimed.workspace_id}

@@ -44,7 +44,7 @@ from stepwell.model.data_key import (
 )
 from stepwell.model.queue_item import Claimed, Enqueue, Item, ItemMark, ItemQuery, NewItem
 from stepwell.model.receipt import decode_header
-from stepwell.model.record import split_input
+from stepwell.model.record import ERASED_INPUT, UNREADABLE_INPUT, split_input
 from stepwell.model.scoped_operations import (
     ABSENT,
     Copy,
@@ -62,10 +62,7 @@ from stepwell.model.sealed_value import Place, is_sealed, open_value, read_seale
 from stepwell.model.snapshot import StoredSnapshot, seal_snapshot, stored_state
 from stepwell.model.value import canonical, decode
 
-__all__ = ["ERASED_INPUT", "DataKeys", "SealedStore", "as_stored", "check_unsealed", "is_erased"]
-
-ERASED_INPUT = b""
-"""The input of a queue item whose key was erased."""
+__all__ = ["DataKeys", "SealedStore", "as_stored", "check_unsealed", "is_erased"]
 
 _FRESH_SECONDS = 10.0
 """How long after it was erased elsewhere a subject's key may still be used here; and how long a scope's subject is remembered."""
@@ -380,7 +377,9 @@ class SealedStore:
         return [self._opened_item(item) for item in self.inner.items(query)]
 
     def _opened_item(self, item: Item) -> Item:
-        given, error = self._input(item.input, item.workspace_id, item.item_id), item.error
+        given, error = self._tried_input(item.input, item.workspace_id, item.item_id), item.error
+        if isinstance(given, StepwellError):
+            given = ERASED_INPUT if isinstance(given, ValueErased) else UNREADABLE_INPUT
         if error is not None and is_sealed(error.encode("utf-8", "replace")):
             opened = self._tried(
                 error.encode("utf-8", "replace"), item.workspace_id, ("item error", item.workspace_id, item.item_id)
@@ -390,13 +389,8 @@ class SealedStore:
             return item
         return msgspec.structs.replace(item, input=given, error=error)
 
-    def _input(self, data: bytes, workspace: str, item_id: str) -> bytes:
-        if not is_sealed(data):
-            return data
-        try:
-            return self._open(data, workspace, ("item", workspace, item_id))
-        except ValueErased:
-            return ERASED_INPUT
+    def _tried_input(self, data: bytes, workspace: str, item_id: str) -> bytes | StepwellError:
+        return self._tried(data, workspace, ("item", workspace, item_id)) if is_sealed(data) else data
 
     # Writing.
 
@@ -557,7 +551,9 @@ class SealedStore:
         if isinstance(answer, Item):
             return self._opened_item(answer)
         if isinstance(answer, Claimed):
-            data = self._input(answer.input, answer.workspace_id, answer.item_id)
+            data = self._tried_input(answer.input, answer.workspace_id, answer.item_id)
+            if isinstance(data, StepwellError):
+                return msgspec.structs.replace(answer, input=UNREADABLE_INPUT, input_error=data)
             return answer if data is answer.input else msgspec.structs.replace(answer, input=data)
         return answer
 

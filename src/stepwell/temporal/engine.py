@@ -82,7 +82,7 @@ class TemporalEngine:
         if claimed.fence > 1 and await driver.run(self._resuming.resume(claimed)):
             self._host.starter.wake()
             return
-        asked = split_input(claimed.input)
+        asked = split_input(claimed.given())
         identity = self._starting.identity_of_item(
             workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id, asked, TEMPORAL
         )
