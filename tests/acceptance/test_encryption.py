@@ -52,6 +52,11 @@ async def welcome(name: str) -> str:
 
 
 @workflow
+async def refuse(name: str) -> str:
+    raise ValueError(f"{name} is unknown")
+
+
+@workflow
 async def parent(name: str) -> str:
     return await welcome(name)
 
@@ -432,6 +437,16 @@ def test_erased_runs_are_no_obstacle_to_usage_retention_and_lists(open_well: Ope
     well.retention.put(executions=0)
     assert well.retention.apply().removed == 1
     assert [each.execution_id for each in well.executions.list()] == ["kept"]
+
+
+def test_groups_of_errors_forget_what_a_subject_s_run_failed_with(open_well: OpenWell) -> None:
+    well = open_well(encryption=OLD)
+    run = well.start(refuse, MARK, subject=SUBJECT)
+    with pytest.raises(stepwell.ExecutionFailed):
+        run.result(timeout=20)
+    assert MARK in well.errors.list()[0].example
+    well.erase(SUBJECT)
+    assert well.errors.list() == []
 
 
 def test_item_that_does_not_open_holds_up_no_other_and_ends_as_failed(

@@ -177,7 +177,10 @@ class ErrorOperations:
             return None
         if state.status != Status.FAILED:
             return None
-        failure = self._known[key] = failure_of(state, from_ms(head.updated_ms))
+        failure = failure_of(state, from_ms(head.updated_ms))
+        if state.identity.data_key is not None:  # memory must not outlive the key of a subject
+            return failure
+        self._known[key] = failure
         while len(self._known) > _KNOWN:
             self._known.popitem(last=False)
         return failure
