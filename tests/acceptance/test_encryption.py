@@ -12,6 +12,7 @@ import pytest
 
 import stepwell
 from stepwell import (
+    AlreadyExists,
     Conflict,
     Corrupted,
     EncryptionKeyMissing,
@@ -439,6 +440,29 @@ def test_erased_runs_are_no_obstacle_to_usage_retention_and_lists(open_well: Ope
     assert [each.execution_id for each in well.executions.list()] == ["kept"]
 
 
+def test_run_of_a_subject_that_is_adopted_from_another_store_is_found_and_erased(open_well: OpenWell, tmp_path: Path) -> None:
+    with Stepwell(f"sqlite:///{tmp_path}/first.db", encryption=NEW, worker=False) as first:
+        first.create("profile", context={"name": MARK}, subject=SUBJECT)
+        first.create("second", context={"name": MARK}, subject=SUBJECT)
+        snapshots = {name: first.snapshot(name) for name in ("profile", "second")}
+        plain = open_well(worker=False)
+        with pytest.raises(InvalidInput, match="no keys"):
+            plain.restore("profile", snapshots["profile"])
+    well = open_well(encryption=OLD, worker=False)
+    for name, data in snapshots.items():
+        assert well.restore(name, data).context == {"name": MARK}
+    assert {each.execution_id for each in well.find(SUBJECT)[0].runs} == {"profile", "second"}
+    well.erase(SUBJECT, cancel=True)
+    for name, data in snapshots.items():
+        with pytest.raises(ValueErased):
+            well.load(name)
+        with pytest.raises((ValueErased, AlreadyExists)):
+            well.restore(name, data)
+    well.create("new", subject=SUBJECT)
+    with pytest.raises((ValueErased, Conflict)):
+        well.restore("profile", snapshots["profile"])
+
+
 def test_groups_of_errors_forget_what_a_subject_s_run_failed_with(open_well: OpenWell) -> None:
     well = open_well(encryption=OLD)
     run = well.start(refuse, MARK, subject=SUBJECT)
@@ -456,7 +480,9 @@ def test_item_that_does_not_open_holds_up_no_other_and_ends_as_failed(
     monkeypatch.setattr("stepwell.queue.dispatcher._ERROR_DELAY_MS", 10)
     with monkeypatch.context() as patch:
         # The id in the place that an input is bound to: as if the operator of the store had exchanged two inputs.
-        patch.setattr(SealedStore, "_sealed_item", lambda sealed, item: msgspec.structs.replace(item, input=_of_another(item.input)))
+        patch.setattr(
+            SealedStore, "_sealed_item", lambda sealed, item: msgspec.structs.replace(item, input=_of_another(item.input))
+        )
         bad = open_well(encryption=OLD, worker=False).enqueue(welcome, MARK)
     assert store.items(items_query())[0].input.startswith(b'{ "sealed"')
     well = open_well(encryption=OLD)

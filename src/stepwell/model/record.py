@@ -19,8 +19,8 @@ from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode
 
 __all__ = [
     "ERASED_INPUT",
-    "UNREADABLE_INPUT",
     "MANUAL",
+    "UNREADABLE_INPUT",
     "CancelScope",
     "EventTrigger",
     "FunctionTrigger",

@@ -71,6 +71,7 @@ class Copies:
 
     def _adopt(self, state: State) -> Operation[None]:
         who = state.identity
+        yield from self._executions.subjects.adopted(who)
         stored = store_snapshot(state)
         signature = sign_head(self._key, who.execution_id, state.revision, state.receipt, state.digest) if self._key else None
         yield from write_or_raise(

@@ -17,6 +17,7 @@ from stepwell.contract.store import Store
 from stepwell.errors import Conflict, InvalidInput
 from stepwell.model.commit import StateBatch
 from stepwell.model.data_key import (
+    StoredKey,
     binding_path,
     data_key_path,
     encode_key,
@@ -114,18 +115,32 @@ class Subjects:
             now_ms = yield from read(store.now_ms)
             key_id = new_key_id()
             stored, key = make_key(keys.ring, workspace, key_id, now_ms, is_subject=True)
-            batch = StateBatch(
-                (
-                    _fresh(subject_path(workspace, subject), subject, encode_subject(SubjectRow(key_id))),
-                    _fresh(data_key_path(workspace, key_id), key_id, encode_key(stored)),
-                )
-            )
             try:
-                yield from write_or_raise(batch)
+                yield from write_or_raise(StateBatch(_new_subject(workspace, subject, key_id, stored)))
             except Conflict:
                 continue  # another process was first
             keys.keep(workspace, key_id, key, is_subject=True)
             return key_id
+
+    def adopted(self, identity: Metadata) -> Operation[None]:
+        """List an execution of another store under its subject, before it is stored here under the data key that it names.
+
+        Raise ``Conflict`` if the subject has another data key here or is being erased, ``ValueErased`` if this key was erased here,
+        and ``InvalidInput`` for a well without encryption.
+        """
+        workspace, subject, key_id = identity.workspace_id, identity.subject, identity.data_key
+        if subject is None or key_id is None:
+            return
+        keys, store = self.keys, self._store
+        known = yield from read(lambda: read_subject(store, workspace, subject))
+        listed = self.listed(workspace, key_id, f"run/{identity.execution_id}")
+        if known is not None:
+            if known[0].data_key != key_id or known[0].is_erasing:
+                raise Conflict(f"subject {subject!r} has another data key in this store, or is being erased; erase it here first")
+            yield from write_or_raise(StateBatch((listed,)))
+        elif (yield from read(lambda: keys.find(workspace, key_id))) is None:
+            stored, _ = make_key(keys.ring, workspace, key_id, (yield from read(store.now_ms)), is_subject=True)
+            yield from write_or_raise(StateBatch((*_new_subject(workspace, subject, key_id, stored), listed)))
 
     def protected(self, identity: Metadata, subject: str | None = None, data_key: str | None = None) -> Metadata:
         """Return an identity with its subject, and a salt if values are encrypted."""
@@ -198,6 +213,14 @@ class Subjects:
     def _store(self) -> Store:
         assert self.sealed is not None  # noqa: S101 - the caller has keys
         return self.sealed.inner
+
+
+def _new_subject(workspace: str, subject: str, key_id: str, stored: StoredKey) -> tuple[Put, Put]:
+    """Return the operations that store a subject and its data key."""
+    return (
+        _fresh(subject_path(workspace, subject), subject, encode_subject(SubjectRow(key_id))),
+        _fresh(data_key_path(workspace, key_id), key_id, encode_key(stored)),
+    )
 
 
 def _fresh(path: str, key: str, data: bytes) -> Put:
