@@ -17,6 +17,7 @@ import stepwell
 from stepwell import (
     AlreadyExists,
     Conflict,
+    EncryptionKeyMissing,
     FakeClock,
     InvalidBackup,
     InvalidInput,
@@ -381,3 +382,24 @@ def test_plain_backup_is_restored_into_an_encrypted_well_as_it_is(filled: Any, t
         well.resume_restored()
         well.create("new", context={"who": "Zaphod"})
         assert well.load("new").context == {"who": "Zaphod"}
+
+
+def test_backup_under_other_keys_is_refused_and_leaves_the_store_its_own(tmp_path: Path) -> None:
+    other = KeyRing.of({"k9": b"9" * 32})
+    with Stepwell(f"sqlite:///{tmp_path}/source.db", worker=False, encryption=other) as source:
+        source.create("one", workspace="acme", context={"who": "Zaphod"})
+        source.backup(tmp_path / "backup", workspace="acme")
+    url = f"sqlite:///{tmp_path}/target.db"
+    with Stepwell(url, worker=False, encryption=RING, compress_over=100) as well:
+        well.create("own", context={"who": "Ford"})
+        with pytest.raises(EncryptionKeyMissing, match="k9"):
+            well.restore_backup(tmp_path / "backup")
+        assert [each.execution_id for each in well.executions.list()] == ["own"]
+    both = KeyRing.of({**other.keys, **RING.keys})
+    with Stepwell(url, worker=False, encryption=both) as well:
+        well.restore_backup(tmp_path / "backup")
+        assert (well.load("one").context, well.load("own").context) == ({"who": "Zaphod"}, {"who": "Ford"})
+    with pytest.raises(EncryptionKeyMissing), Stepwell(url, worker=False, encryption=other):
+        pass
+    with Stepwell(url, worker=False, encryption=RING) as well:
+        assert well.load("own").context == {"who": "Ford"}

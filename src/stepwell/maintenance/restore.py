@@ -33,6 +33,7 @@ from stepwell.maintenance.backup_files import (
     read_segment,
 )
 from stepwell.model.commit import Adoption, Commit, Creation, Head, Outcome, StateBatch, StoredCommit, Unit, Written
+from stepwell.model.data_key import SEALING
 from stepwell.model.execution_state import ONLY, sha256_hex
 from stepwell.model.ids import revision_in
 from stepwell.model.mutation import Create, Restore, SetStatus, decode_mutations
@@ -60,7 +61,7 @@ from stepwell.model.status import FINAL
 from stepwell.model.value import canonical, decode
 from stepwell.pipeline.operations import Operation, read, write_many, write_or_raise
 from stepwell.state.executions import is_driven_by_engine
-from stepwell.stores.sealed_store import SealedStore
+from stepwell.stores.sealed_store import SealedStore, joined_settings
 
 __all__ = ["RestoreReport", "restore_backup", "resume_restored"]
 
@@ -107,11 +108,12 @@ def _restore(
     found = yield from read(lambda: verify_backup(folder, key=key, at=at))
     if not found.ok:
         raise InvalidBackup("; ".join(found.problems[:10]))
+    restoring = _Restoring(store, folder, manifest, (yield from read(store.now_ms)), sealed)
+    yield from read(restoring.check_keys)
     if not (yield from read(lambda: _is_marked(store, manifest))):
         yield from read(lambda: _check_empty(store, manifest))
         mark = Put(_MARK, _STATE, msgspec.Raw(canonical({"backup_id": manifest.backup_id, "is_complete": False})))
         yield from write_or_raise(StateBatch((mark,)))
-    restoring = _Restoring(folder, manifest, (yield from read(store.now_ms)), sealed)
     for batch in restoring.batches():
         outcomes = yield from write_many(batch)
         _check(batch, outcomes)
@@ -199,12 +201,17 @@ def _check(units: Sequence[Unit], outcomes: Sequence[Outcome]) -> None:
 class _Restoring:
     """The writes of a restore, in batches, in an order in which each refers only to earlier ones."""
 
-    def __init__(self, folder: Path, manifest: Manifest, now_ms: int, sealed: SealedStore | None) -> None:
-        self._folder, self._manifest, self._now_ms, self._sealed = folder, manifest, now_ms, sealed
+    def __init__(self, store: Store, folder: Path, manifest: Manifest, now_ms: int, sealed: SealedStore | None) -> None:
+        self._store, self._folder, self._manifest, self._now_ms, self._sealed = store, folder, manifest, now_ms, sealed
         self._workspaces: list[Workspace] = []
         self._heads: dict[str, Head] = {}
         self._items: list[Item] = []
         self.held = 0
+
+    def check_keys(self) -> None:
+        """Raise ``EncryptionKeyMissing`` if the keys of this well do not open what the backup has."""
+        for _ in self._scopes(are_keys=True):
+            pass
 
     def batches(self) -> Iterator[list[Unit]]:
         """Return the batches."""
@@ -310,12 +317,18 @@ class _Restoring:
                 path, is_wanted = record.path, self._manifest.scopes.get(record.path) == record.revision
                 is_wanted = is_wanted and path.startswith(_KEYS) == are_keys
             elif isinstance(record, EntryRecord) and is_wanted and (record.expires_ms or self._now_ms + 1) > self._now_ms:
-                ops.append(_put(path, record, self._now_ms))
+                ops.append(_put(path, self._with_own_keys(record) if path == SEALING else record, self._now_ms))
                 if len(ops) == _OPS:
                     yield StateBatch(tuple(ops))
                     ops = []
         if ops:
             yield StateBatch(tuple(ops))
+
+    def _with_own_keys(self, record: EntryRecord) -> EntryRecord:
+        """Return the settings of sealing with those that the store has already: it may hold other workspaces."""
+        ring = None if self._sealed is None or self._sealed.keys is None else self._sealed.keys.ring
+        value = joined_settings(self._store, ring, bytes(record.value))
+        return msgspec.structs.replace(record, value=msgspec.Raw(value))
 
     # The queue.
 

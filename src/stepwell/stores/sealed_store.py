@@ -62,7 +62,7 @@ from stepwell.model.sealed_value import Place, is_sealed, open_value, read_seale
 from stepwell.model.snapshot import StoredSnapshot, seal_snapshot, stored_state
 from stepwell.model.value import canonical, decode
 
-__all__ = ["DataKeys", "SealedStore", "as_stored", "check_unsealed", "is_erased"]
+__all__ = ["DataKeys", "SealedStore", "as_stored", "check_unsealed", "is_erased", "joined_settings"]
 
 _FRESH_SECONDS = 10.0
 """How long after it was erased elsewhere a subject's key may still be used here; and how long a scope's subject is remembered."""
@@ -608,6 +608,25 @@ def _encode_settings(settings: _Settings) -> bytes:
 def _settings(store: Store) -> _Settings:
     row = store.entries(SEALING, (_KEY,)).get(_KEY)
     return _Settings() if row is None or row.data is None else _decode_settings(row.data)
+
+
+def joined_settings(store: Store, ring: KeyRing | None, restored: bytes) -> bytes:
+    """Return the settings of a store that gets the sealed values of another, too.
+
+    - ``ring``: the keys of the well; None: it has none, and its store keeps the values for one that has.
+    - ``restored``: the settings of the other.
+
+    Raise ``EncryptionKeyMissing`` if the ring has not the key of the other's values.
+    """
+    own = _settings(store)
+    try:
+        other = _decode_settings(restored)
+    except msgspec.MsgspecError:
+        raise Corrupted("the settings of the encryption of what is to be restored cannot be read") from None
+    if ring is not None and other.check:
+        decrypt(ring, _unhex(other.check), _CHECK_PLACE)
+    fresh = _Settings(check=own.check or other.check, is_compressed=own.is_compressed or other.is_compressed)
+    return _encode_settings(fresh)
 
 
 def _unhex(text: str) -> bytes:
