@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import tracemalloc
+import zlib
 from collections.abc import Callable
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -403,3 +407,85 @@ def test_backup_under_other_keys_is_refused_and_leaves_the_store_its_own(tmp_pat
         pass
     with Stepwell(url, worker=False, encryption=RING) as well:
         assert well.load("own").context == {"who": "Ford"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("created_ms", 10**30), ("created_ms", -1), ("generation", 0), ("generation", 10**30)]
+)
+def test_manifest_with_impossible_numbers_is_refused(filled: Any, tmp_path: Path, field: str, value: int) -> None:
+    folder = tmp_path / "backup"
+    filled.backup(folder)
+    changed_manifest(folder, lambda manifest: manifest.update({field: value}))
+    for look in (verify_backup, list_backups):
+        with pytest.raises(InvalidBackup):
+            look(folder)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "", ".", "..", "/etc/passwd", "x" * 300])
+def test_hostile_names_of_segments_are_refused(filled: Any, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "backup"
+    filled.backup(folder)
+    changed_manifest(folder, lambda manifest: manifest["segments"][0].update(name=name))
+    with pytest.raises(InvalidBackup), Stepwell("memory://", worker=False) as target:
+        target.restore_backup(folder)
+
+
+def test_manifest_without_counts_is_a_problem(filled: Any, tmp_path: Path) -> None:
+    filled.backup(tmp_path / "backup")
+    changed_manifest(tmp_path / "backup", lambda manifest: manifest.update(counts={}))
+    assert "executions" in verify_backup(tmp_path / "backup").problems[0]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links and pipes as POSIX has them")
+def test_pipes_and_devices_in_a_folder_are_not_read(filled: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "backup"
+    filled.backup(folder)
+    segment = next(folder.glob("*.jsonl.z"))
+    segment.unlink()
+    os.mkfifo(segment)
+    assert "regular" in verify_backup(folder).problems[0]
+    segment.unlink()
+    segment.symlink_to("/dev/zero")
+    assert "regular" in verify_backup(folder).problems[0]
+    (folder / "manifest.json").unlink()
+    (folder / "manifest.json").symlink_to("/dev/zero")
+    with pytest.raises(InvalidBackup, match="regular"):
+        list_backups(folder)
+
+
+@pytest.mark.parametrize("name", ["manifest.json.new", "manifest-000001.json", "000002-chains-000001.jsonl.z"])
+def test_link_in_a_folder_is_not_written_through(filled: Any, tmp_path: Path, name: str) -> None:
+    folder, victim = tmp_path / "backup", tmp_path / "victim"
+    filled.backup(folder)
+    precious = (folder / "manifest.json").read_bytes()
+    victim.write_bytes(precious)
+    (folder / name).symlink_to(victim)
+    filled.create("more")
+    filled.backup(folder)
+    assert victim.read_bytes() == precious
+    assert not (folder / "manifest.json").is_symlink()
+    assert verify_backup(folder).ok
+
+
+def test_few_bytes_that_unpack_to_many_lines_do_not_fill_the_memory(filled: Any, tmp_path: Path) -> None:
+    folder, bomb = tmp_path / "backup", zlib.compress(b"\n" * 40_000_000, 9)
+    filled.backup(folder)
+
+    def put_bomb(manifest: dict[str, Any]) -> None:
+        segment = manifest["segments"][0]
+        (folder / segment["name"]).write_bytes(bomb)
+        segment.update(size=len(bomb), sha256=sha256(bomb).hexdigest())
+
+    changed_manifest(folder, put_bomb)
+    tracemalloc.start()
+    try:
+        assert not verify_backup(folder).ok
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def changed_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))

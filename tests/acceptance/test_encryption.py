@@ -30,6 +30,7 @@ from stepwell import (
 from stepwell.contract.store import Store
 from stepwell.model.commit import StateBatch
 from stepwell.model.data_key import data_key_path, key_id_of_workspace
+from stepwell.model.queue_item import NewItem
 from stepwell.model.scoped_operations import Copy, Increment, Put
 from stepwell.model.sealed_value import seal_value
 from stepwell.stores.sealed_store import SealedStore
@@ -480,9 +481,7 @@ def test_item_that_does_not_open_holds_up_no_other_and_ends_as_failed(
     monkeypatch.setattr("stepwell.queue.dispatcher._ERROR_DELAY_MS", 10)
     with monkeypatch.context() as patch:
         # The id in the place that an input is bound to: as if the operator of the store had exchanged two inputs.
-        patch.setattr(
-            SealedStore, "_sealed_item", lambda sealed, item: msgspec.structs.replace(item, input=_of_another(item.input))
-        )
+        patch.setattr(SealedStore, "_sealed_item", _of_another)
         bad = open_well(encryption=OLD, worker=False).enqueue(welcome, MARK)
     assert store.items(items_query())[0].input.startswith(b'{ "sealed"')
     well = open_well(encryption=OLD)
@@ -496,5 +495,6 @@ def test_item_that_does_not_open_holds_up_no_other_and_ends_as_failed(
     assert not listed[bad.item_id].is_erased
 
 
-def _of_another(data: bytes) -> bytes:
-    return seal_value(data, ("item", "default", "another"), (key_id_of_workspace("default"), b"3" * 32), None)
+def _of_another(_: SealedStore, item: NewItem) -> NewItem:
+    sealed = seal_value(item.input, ("item", "default", "another"), (key_id_of_workspace("default"), b"3" * 32), None)
+    return msgspec.structs.replace(item, input=sealed)

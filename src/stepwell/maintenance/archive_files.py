@@ -8,7 +8,6 @@ that dies in between leaves receipts in both places. Each proof verifies by itse
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from hashlib import sha256
@@ -18,14 +17,13 @@ from urllib.parse import quote
 import msgspec
 
 from stepwell.errors import InvalidBackup, InvalidInput, NotFound, StoreUnavailable
+from stepwell.maintenance.packed_lines import pack_lines, read_regular_file, unpacked_lines, write_new_file
 from stepwell.model.plain_data import PlainRecord
 from stepwell.model.receipt_chain import verify_proof
 
 __all__ = ["ArchiveVerification", "ArchivedProof", "read_archive", "verify_archive", "write_archive"]
 
 _SUFFIX = ".proofs.z"
-_LARGEST_FILE = 1024 * 1024 * 1024
-"""What a file may come to when it is unpacked: more than any writer makes, even with a record of the largest size."""
 
 
 class ArchivedProof(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,16 +61,13 @@ def write_archive(folder: Path, workspace: str, proofs: Sequence[ArchivedProof],
 
     Raise ``StoreUnavailable`` if it cannot be written.
     """
-    data = zlib.compress(b"\n".join([*map(_encode, proofs), b""]), 6)
+    data = pack_lines([*map(_encode, proofs)], 6)
     place = folder / quote(workspace, safe="")
     name = f"{at:%Y%m%dT%H%M%S}-{sha256(data).hexdigest()}{_SUFFIX}"
     try:
         place.mkdir(parents=True, exist_ok=True)
         beside = place / f".{name}.{os.getpid()}.new"
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        write_new_file(beside, data)
         beside.replace(place / name)
         _sync(place)
         _sync(folder)
@@ -150,17 +145,13 @@ def _files(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> Iterator[ArchivedProof]:
     try:
-        data = path.read_bytes()
+        data = read_regular_file(path)
     except OSError as error:
         raise InvalidBackup(f"{path.name} cannot be read: {error.strerror}") from None
     if not path.name.endswith(f"-{sha256(data).hexdigest()}{_SUFFIX}"):
         raise InvalidBackup(f"{path.name} does not match the checksum in its name: it was changed or cut; look for another copy")
     try:
-        unpacker = zlib.decompressobj()
-        lines = unpacker.decompress(data, _LARGEST_FILE).split(b"\n")
-        if unpacker.unconsumed_tail or not unpacker.eof:
-            raise InvalidBackup(f"{path.name} is too large, or cut")
-        found = [_decode(line) for line in lines if line]
-    except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        for line in unpacked_lines(data, path.name):
+            yield _decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidBackup(f"{path.name} cannot be read: {error}") from None
-    return iter(found)

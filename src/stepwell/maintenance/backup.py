@@ -475,8 +475,8 @@ def verify_backup(folder: str | Path, *, key: bytes | None = None, at: datetime 
                     items += isinstance(record, ItemRecord)
     except InvalidBackup as error:
         return BackupVerification(ok=False, problems=(error.message,))
-    if count != manifest.counts["executions"]:
-        problems.append(f"the manifest counts {manifest.counts['executions']} executions, and there are {count}")
+    if count != (counted := manifest.counts.get("executions")):
+        problems.append(f"the manifest counts {counted} executions, and there are {count}")
     return BackupVerification(
         ok=not problems, problems=tuple(problems), executions=count, receipts=receipts, keys=keys, items=items
     )

@@ -8,16 +8,17 @@ is code: a record of an unknown kind is refused.
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import cast
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from stepwell.errors import InvalidBackup
 from stepwell.fault_points import fault
+from stepwell.maintenance.packed_lines import pack_lines, read_regular_file, unpacked_lines, write_new_file
 from stepwell.model.commit import Head
 from stepwell.model.queue_item import Item, QueueSettings, Tier, Workspace
 from stepwell.model.snapshot import StoredSnapshot
@@ -51,8 +52,8 @@ MANIFEST = "manifest.json"
 _EARLIER = "manifest-*.json"
 _FORMAT = "stepwell.backup"
 _SEGMENT_BYTES = 8 * 1024 * 1024
-_LARGEST_SEGMENT = 1024 * 1024 * 1024
-"""What a segment may come to when it is unpacked: more than any writer makes, even with a record of the largest size."""
+_LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999: a datetime holds no later moment."""
 
 
 class _Record(msgspec.Struct, frozen=True, tag_field="record", omit_defaults=True):
@@ -149,9 +150,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     format: str = _FORMAT
     schema: int = BACKUP_SCHEMA
     backup_id: str
-    generation: int
+    generation: Annotated[int, Meta(ge=1, le=2**53)]
     """How many backups were made into this folder."""
-    created_ms: int
+    created_ms: Annotated[int, Meta(ge=0, le=_LATEST_MS)]
     workspace: str | None
     """The only workspace in it; None for a whole store."""
     segments: tuple[Segment, ...]
@@ -190,9 +191,9 @@ class SegmentWriter:
         """Write what was added."""
         if not self._lines:
             return
-        data = zlib.compress(b"\n".join([*self._lines, b""]), 1)
+        data = pack_lines(self._lines, 1)
         name = f"{self._stem}-{len(self.segments) + 1:06d}.jsonl.z"
-        _write_file(self._folder / name, data)
+        write_new_file(self._folder / name, data)
         fault("backup.segment_written")
         self.segments.append(Segment(name, self._kind, sha256(data).hexdigest(), len(data), len(self._lines)))
         self._lines, self._size = [], 0
@@ -201,7 +202,7 @@ class SegmentWriter:
 def read_segment(folder: Path, segment: Segment) -> Iterator[Record]:
     """Return the records of a segment, once its checksum is checked. Raise ``InvalidBackup`` for a damaged one."""
     try:
-        data = (folder / segment.name).read_bytes()
+        data = read_regular_file(folder / segment.name, segment.size)
     except OSError as error:
         raise InvalidBackup(
             f"segment {segment.name} cannot be read: {error.strerror}; look for another copy of the backup"
@@ -209,14 +210,10 @@ def read_segment(folder: Path, segment: Segment) -> Iterator[Record]:
     if len(data) != segment.size or sha256(data).hexdigest() != segment.sha256:
         raise InvalidBackup(f"segment {segment.name} does not match its checksum: it was changed or cut; look for another copy")
     try:
-        unpacker = zlib.decompressobj()
-        lines = unpacker.decompress(data, _LARGEST_SEGMENT).split(b"\n")
-        if unpacker.unconsumed_tail or not unpacker.eof:
-            raise InvalidBackup(f"segment {segment.name} is too large, or cut")
-        records = [_decode(line) for line in lines if line]
-    except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        for line in unpacked_lines(data, f"segment {segment.name}"):
+            yield _decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidBackup(f"segment {segment.name} cannot be read: {error}") from None
-    return iter(cast("list[Record]", records))
 
 
 def read_manifest(folder: Path, at_ms: int | None = None) -> Manifest:
@@ -242,7 +239,7 @@ def manifests(folder: Path) -> list[Manifest]:
 
 def _read_manifest(folder: Path, name: str) -> Manifest:
     try:
-        data = (folder / name).read_bytes()
+        data = read_regular_file(folder / name)
     except OSError as error:
         raise InvalidBackup(f"there is no backup in {str(folder)!r}: its manifest cannot be read ({error.strerror})") from None
     try:
@@ -259,9 +256,9 @@ def _read_manifest(folder: Path, name: str) -> Manifest:
 def write_manifest(folder: Path, manifest: Manifest, earlier: Manifest | None) -> None:
     """Write the manifest in one step: what it names is the backup from now on. The one before it is kept beside it."""
     if earlier is not None:
-        _write_file(folder / f"manifest-{earlier.generation:06d}.json", (folder / MANIFEST).read_bytes())
+        write_new_file(folder / f"manifest-{earlier.generation:06d}.json", (folder / MANIFEST).read_bytes())
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-    _write_file(folder / (MANIFEST + ".new"), data)
+    write_new_file(folder / (MANIFEST + ".new"), data)
     fault("backup.manifest_written")
     (folder / (MANIFEST + ".new")).replace(folder / MANIFEST)
     _sync_folder(folder)
@@ -282,13 +279,6 @@ def remove_unnamed(folder: Path, keep: int | None) -> None:
     for path in folder.glob("*.jsonl.z"):
         if path.name not in named:
             path.unlink()
-
-
-def _write_file(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:
