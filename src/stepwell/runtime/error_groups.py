@@ -73,6 +73,17 @@ class ErrorOperations:
         found = yield from self._grouped(workspace, limit)
         return [group for group, _ in found if status in (None, group.status)]
 
+    def failure(self, workspace: str, execution_id: str) -> Operation[Failure | None]:
+        """Return how an execution of a workspace failed; None if it did not fail, or is not there."""
+        check_key(workspace, "a workspace id")
+        try:
+            head = yield from self._executions.head(execution_id)
+        except NotFound:
+            return None
+        if head.workspace_id != workspace or head.status != Status.FAILED:
+            return None
+        return (yield from self._failure(head))
+
     def group(self, workspace: str, fingerprint: str, limit: int) -> Operation[ErrorGroup]:
         """Return one group. Raise ``NotFound`` if no failure that is grouped has the fingerprint."""
         return (yield from self._found(workspace, fingerprint, limit))[0]

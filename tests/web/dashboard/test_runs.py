@@ -69,6 +69,12 @@ async def test_runs_are_filtered_by_each_field_and_the_filter_can_be_removed():
             ("duration>10m", []),
             ("duration<10m id:waits", ["waits-1"]),
             ("parent:nobody", []),
+            ("error:valueERROR", ["failed-1"]),
+            ('error:"no such order"', ["failed-1"]),
+            ("error:Timeout", []),
+            ("error:ValueError status:COMPLETED", []),
+            ("tenant:acme status:COMPLETED", ["done-1"]),
+            ("tenant:rival", []),
         ):
             page = await person.open("/runs", params={"filter": text})
             assert (page.status_code, ids(page)) == (200, expected), text
@@ -183,3 +189,18 @@ async def test_more_than_a_hundred_runs_need_their_number():
         refusal = await person.send("/bulk/run", action="cancel", filter="status:WAITING", hash="x", count="101", reason="all")
         assert refusal.status_code == 422
         assert "type the number 101" in text_of(refusal)
+
+
+@async_test
+async def test_a_tenant_in_the_filter_is_what_the_token_may_see():
+    async with browsing("rival") as person:
+        await ended(person, await person.well.start(greet, workspace="acme", execution_id="of-acme"))
+        await ended(person, await person.well.start(greet, workspace="rival", execution_id="of-rival"))
+        assert ids(await person.open("/runs?filter=tenant:acme")) == []
+        assert ids(await person.open("/runs?filter=tenant:rival")) == ["of-rival"]
+        assert (await person.send("/bulk", action="cancel", filter="tenant:acme", all="all")).status_code == 422
+    async with browsing("store") as person:
+        await ended(person, await person.well.start(greet, workspace="acme", execution_id="of-acme"))
+        page = await person.open("/runs?filter=tenant:acme")
+        assert ids(page) == ["of-acme"]
+        assert "/runs/of-acme?workspace=acme" in page.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from stepwell.model.error_group import ErrorGroup, RetriedGroup
+from stepwell.model.error_group import ErrorGroup, Failure, RetriedGroup
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.operations import AsyncDriver
 from stepwell.runtime.error_groups import ErrorOperations
@@ -40,6 +40,10 @@ class AsyncErrors:
                 print(group.count, group.kind, group.message)
         """
         return await self._driver.run(self._do.groups(self._workspace, status, limit))
+
+    async def failure(self, execution_id: str) -> Failure | None:
+        """Return how a run of the workspace failed: class, message, step and place; None if it did not fail, or is not there."""
+        return await self._driver.run(self._do.failure(self._workspace, execution_id))
 
     async def get(self, fingerprint: str, *, limit: int = 1_000) -> ErrorGroup:
         """Return one group. Raise ``NotFound`` if none of the failed runs that are grouped has the fingerprint."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from stepwell.model.error_group import ErrorGroup, RetriedGroup
+from stepwell.model.error_group import ErrorGroup, Failure, RetriedGroup
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.operations import Driver
 from stepwell.runtime.error_groups import ErrorOperations
@@ -41,6 +41,10 @@ class Errors:
                 print(group.count, group.kind, group.message)
         """
         return self._driver.run(self._do.groups(self._workspace, status, limit))
+
+    def failure(self, execution_id: str) -> Failure | None:
+        """Return how a run of the workspace failed: class, message, step and place; None if it did not fail, or is not there."""
+        return self._driver.run(self._do.failure(self._workspace, execution_id))
 
     def get(self, fingerprint: str, *, limit: int = 1_000) -> ErrorGroup:
         """Return one group. Raise ``NotFound`` if none of the failed runs that are grouped has the fingerprint."""

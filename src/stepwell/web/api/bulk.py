@@ -65,6 +65,10 @@ async def bulk_runs(call: Call) -> Reply:
     terms = parse_filter(body.filter, RUN_FIELDS)
     if bool(terms) is bool(body.ids):
         raise HttpProblem("invalid", "a bulk action needs a filter, such as status:FAILED, or ids, and not both")
+    if terms.get("tenant", call.workspace) != call.workspace:
+        raise HttpProblem(
+            "invalid", "a bulk action is of one workspace: name it as the parameter workspace, not as tenant in the filter"
+        )
     if body.ids:
         ids, has_more = list(dict.fromkeys(body.ids)), False
         for execution_id in ids:

@@ -39,10 +39,12 @@ __all__ = ["ROUTES", "RUN_FIELDS", "STREAM_FIELDS", "FoundRuns", "check_owned", 
 
 STREAM_FIELDS: dict[str, frozenset[str] | None] = {"status": frozenset(map(str, Status)), "workflow": None}
 """The fields by which streams of runs are filtered."""
-RUN_FIELDS = STREAM_FIELDS | {"id": None, "parent": None, "age": SPAN, "duration": SPAN}
-"""The fields by which runs are filtered; ``id`` is a part of it."""
+RUN_FIELDS = STREAM_FIELDS | {"id": None, "parent": None, "error": None, "tenant": None, "age": SPAN, "duration": SPAN}
+"""The fields by which runs are filtered; ``id`` and ``error`` are a part of it, and ``tenant`` is a workspace."""
 _SCANNED = 2_000
 """Runs that one page looks at, at most, for terms that no index has: the page may be short then, with a cursor for the rest."""
+_READ = 500
+"""The same if the failures of runs have to be read."""
 _COUNTED = 1_000
 
 Revision = Annotated[int, Meta(ge=0)]
@@ -306,7 +308,12 @@ async def find_runs(
     - ``limit``: how many to return.
     - ``scanned``: how many to look at.
     """
+    workspace = _tenant(call, terms)
+    if workspace is None:
+        return FoundRuns([], None)
     now = datetime.now(UTC)
+    status = terms.get("status") or (str(Status.FAILED) if "error" in terms else None)
+    scanned = min(scanned, _READ) if "error" in terms else scanned
     younger = None if "age<" not in terms else now - timedelta(seconds=written_seconds(terms["age<"]))
     if "age>" in terms:
         older = now - timedelta(seconds=written_seconds(terms["age>"]))
@@ -317,13 +324,13 @@ async def find_runs(
     while looked < scanned:
         size = min(max(limit + 1 - len(items), 1) if terms.keys() <= _INDEXED else 200, scanned - looked)
         page = await call.well.executions.list(
-            workspace=call.workspace, status=terms.get("status"), workflow=terms.get("workflow"), after=after, limit=size
+            workspace=workspace, status=status, workflow=terms.get("workflow"), after=after, limit=size
         )
         looked += len(page)
         for each in page:
             if younger is not None and each.created_at < younger:
                 return FoundRuns(items, None)
-            if _matches(each, terms, now):
+            if _matches(each, terms, now) and await _failed_by(call, each, terms.get("error")):
                 if len(items) == limit:
                     return FoundRuns(items, items[-1])
                 items.append(each)
@@ -333,7 +340,21 @@ async def find_runs(
     return FoundRuns(items, after)
 
 
-_INDEXED = frozenset(("status", "workflow", "age<", "age>"))
+_INDEXED = frozenset(("status", "workflow", "tenant", "age<", "age>"))
+
+
+def _tenant(call: Call, terms: Mapping[str, str]) -> str | None:
+    """Return the workspace that a filter is about; None if the caller may not see it, as if nothing were there."""
+    asked = terms.get("tenant", call.workspace)
+    return asked if call.identity.workspace in (None, asked) else None
+
+
+async def _failed_by(call: Call, run: ExecutionSummary, text: str | None) -> bool:
+    """Return whether a run failed with this text in its error's class or message, in any case; True without a text."""
+    if text is None:
+        return True
+    failure = await call.well.errors.within(run.workspace_id).failure(run.execution_id)
+    return failure is not None and text.casefold() in f"{failure.kind}: {failure.message}".casefold()
 
 
 def _place(at: datetime) -> ExecutionSummary:

@@ -17,6 +17,7 @@ from stepwell.runtime.progress import Progress
 from stepwell.state.history import ExecutionSummary
 from stepwell.web.api.bulk import BulkReport
 from stepwell.web.api.runs import RUN_FIELDS
+from stepwell.web.authentication import workspace_of
 from stepwell.web.dashboard.screen import Shown, View, screen
 from stepwell.web.dashboard.screens.run import run_crumbs
 from stepwell.web.filters import filter_text, parse_filter
@@ -53,7 +54,7 @@ _ACTIONS = {
 async def show_runs(view: View) -> Shown:
     """Show the runs that match a filter, newest first."""
     text = view.query.get("filter", "")
-    terms = parse_filter(text, RUN_FIELDS)
+    terms = _terms(view, text)
     cursor = view.query.get("cursor")
     anchor, new = view.query.get("anchor", ""), 0
     if anchor and not cursor:
@@ -90,6 +91,14 @@ def _with_age(terms: dict[str, str], age: str) -> dict[str, str]:
     return rest | {"age<": age} if age else rest
 
 
+def _terms(view: View, text: str) -> dict[str, str]:
+    """Return the terms of a filter. A tenant in it is the workspace that the page shows, for a caller that chooses one."""
+    terms = parse_filter(text, RUN_FIELDS)
+    if view.identity.workspace is None and "tenant" in terms:
+        view.workspace = workspace_of(view.identity, terms["tenant"])
+    return terms
+
+
 async def _anchored(view: View, text: str, anchor: str) -> tuple[str | None, int]:
     """Return the cursor of the page that begins with a run, and how many runs are newer."""
     newer: list[ExecutionSummary] = (await view.get("list_runs", filter=text, limit=_NEW)).items
@@ -119,7 +128,7 @@ async def _now(view: View, items: list[ExecutionSummary]) -> dict[str, str]:
 
 async def show_run_counts(view: View) -> Shown:
     """Show how many runs have each status, as tabs above the list."""
-    terms = parse_filter(view.query.get("filter", ""), RUN_FIELDS)
+    terms = _terms(view, view.query.get("filter", ""))
     counts = (await view.get("count_runs", workflow=terms.get("workflow"))).items
     values: dict[str, Any] = {
         "counts": {str(each.status): f"{each.count:,}{'' if each.is_exact else '+'}" for each in counts},
@@ -134,7 +143,7 @@ async def export_runs(view: View) -> Response:
     kind = view.query.get("format", "csv")
     if kind not in ("csv", "jsonl"):
         raise HttpProblem("malformed", "the parameter `format` is csv or jsonl")
-    parse_filter(view.query.get("filter", ""), RUN_FIELDS)
+    _terms(view, view.query.get("filter", ""))
     media = "text/csv; charset=utf-8" if kind == "csv" else "application/x-ndjson"
     headers = {"content-disposition": f'attachment; filename="runs.{kind}"', "cache-control": "no-store"}
     # The first page is read before anything is sent, so that an error is a page that says so.
