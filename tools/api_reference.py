@@ -96,7 +96,7 @@ def _signature(name: str, found: Callable[..., object]) -> str:
     except (TypeError, ValueError):
         return ""
     parameters = [each for each in signature.parameters.values() if each.name != "self"]
-    shown = [str(each.replace(annotation=_shown(each.annotation))).replace("'", "") for each in parameters]
+    shown = [_parameter(each) for each in parameters]
     star = next((at for at, each in enumerate(parameters) if each.kind is each.KEYWORD_ONLY), None)
     if star is not None and not any(each.kind is each.VAR_POSITIONAL for each in parameters):
         shown.insert(star, "*")
@@ -108,11 +108,22 @@ def _signature(name: str, found: Callable[..., object]) -> str:
     return f"```python\n{line}\n```"
 
 
+def _parameter(parameter: inspect.Parameter) -> str:
+    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    kind = _shown(parameter.annotation)
+    text = f"{stars}{parameter.name}{f': {kind}' if kind else ''}"
+    if parameter.default is inspect.Parameter.empty:
+        return text
+    default = repr(parameter.default)
+    default = "..." if len(default) > 60 or default.startswith("<") else default
+    return f"{text} = {default}" if kind else f"{text}={default}"
+
+
 def _shown(annotation: object) -> str:
     if annotation in (inspect.Parameter.empty, None):
         return "None" if annotation is None else ""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", text).replace("'", "")
+    return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])", "", text)
 
 
 def _text(found: object) -> str:

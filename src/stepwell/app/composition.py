@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import msgspec
 
@@ -357,11 +357,22 @@ class Parts:
         return worker
 
 
+_VERBS = [name for name in dir(Store) if not name.startswith("_")]
+
+
+def _is_store(given: object) -> TypeGuard[Store]:
+    """Return whether an object has all verbs of a store, also those that it passes on to another one.
+
+    ``isinstance`` asks for them statically from Python 3.12 on, and would not see what ``__getattr__`` passes on.
+    """
+    return given is not None and not isinstance(given, str) and all(hasattr(given, verb) for verb in _VERBS)
+
+
 def _store_of(url: str | Store | None, clock: Clock, limits: Limits) -> tuple[Store, str]:
     """Return the caller's own store, or the one that a URL of the caller or of the environment names; and its name for people."""
-    if isinstance(url, Store):
+    if _is_store(url):
         return url, type(url).__name__
-    chosen, origin = choose_url(url)
+    chosen, origin = choose_url(cast("str | None", url))
     store = store_of(chosen, clock, limits)
     address = without_secrets(chosen)
     log.info("store: %s (from %s)", address, origin)

@@ -8,7 +8,7 @@ from any thread; group commit and the drivers decide who waits (``pipeline``). A
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
@@ -171,7 +171,6 @@ class QueueReads(Protocol):
         ...
 
 
-@runtime_checkable
 class Store(ExecutionReads, ScopedStateReads, QueueReads, Protocol):
     """Keeps executions with their receipts and snapshots, leases, scoped state and the queue: reads, one write, and a lifecycle."""
 
