@@ -135,7 +135,44 @@ async def test_columns_are_chosen_and_pages_follow_each_other():
 async def test_what_runs_wait_for_is_a_column():
     async with browsing() as person:
         await some(person)
-        assert "waits for signal" in text_of(await person.open("/runs?columns=now"))
+        assert "waits for signal" in text_of(await person.open("/runs?columns=waiting"))
+        words = text_of(await person.open("/runs?columns=workspace,attempts,now,waiting&filter=status:FAILED"))
+        assert "Workspace Attempts Step now Waiting on Failed refused v1 failed-1 acme 1" in words
+
+
+@async_test
+async def test_columns_and_a_range_of_time_are_remembered():
+    async with browsing() as person:
+        await some(person)
+        await person.open("/runs?columns=waiting,workspace")
+        assert "Workspace Waiting on" in text_of(await person.open("/runs"))
+        assert (await person.open("/runs?younger=soon")).status_code == 422
+        chosen = await person.open("/runs", params={"filter": "status:FAILED age<15m", "younger": "3h", "older": "2h"})
+        assert chosen.headers["location"] == "/runs?filter=status%3AFAILED+age%3C3h+age%3E2h"
+        again = await person.open("/runs")
+        assert "Last 3h until 2h ago" in text_of(again)
+        assert ids(again) == []
+        assert len(ids(await person.open("/runs?filter=age<1h"))) == 3
+        without = re.search(r'href="([^"]+)" aria-label="Remove age&gt;2h"', again.text)
+        assert without is not None
+        await person.open(without[1].replace("&amp;", "&"))
+        assert len(ids(await person.open("/runs"))) == 3
+
+
+@async_test
+async def test_a_view_is_saved_under_a_name_and_forgotten():
+    async with browsing() as person:
+        await some(person)
+        saved = await person.send("/run-views", name="Broken", filter="status:FAILED", columns="now", action="save")
+        assert saved.headers["location"] == "/runs?filter=status%3AFAILED&columns=now"
+        page = await person.open("/runs")
+        assert '<a href="/runs?filter=status%3AFAILED&amp;columns=now">Broken</a>' in page.text
+        assert (await person.send("/run-views", name="", filter="", action="save")).status_code == 422
+        assert (await person.send("/run-views", name="x" * 60, filter="id:" + "y" * 3_000, action="save")).status_code == 422
+        await person.send("/run-views", name="Broken", action="forget")
+        assert "Broken" not in (await person.open("/runs")).text
+        person.client.cookies.set("stepwell_views", "%7Bno", domain="stepwell.test")
+        assert (await person.open("/runs")).status_code == 200
 
 
 @async_test

@@ -18,7 +18,7 @@ from stepwell.web.authentication import workspace_of
 from stepwell.web.dashboard.assets import asset_response
 from stepwell.web.dashboard.frame import error_response, page_response
 from stepwell.web.dashboard.rendering import THEMES, ZONES, html_page, new_nonce
-from stepwell.web.dashboard.screen import Screen, ScreenTable, Shown, View
+from stepwell.web.dashboard.screen import Screen, ScreenTable, Shown, View, remember
 from stepwell.web.dashboard.table import SCREENS
 from stepwell.web.dispatch import query_of, request_id_of
 from stepwell.web.problem import HttpProblem, problem_of
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 
 _NOBODY = Identity(name="", role=Role.VIEWER, workspace=DEFAULT_WORKSPACE)
 _PREFERENCES = {"theme": THEMES, "zone": ZONES, "keys": ("on", "off")}
-_YEAR = 31_536_000
 
 
 class Dashboard:
@@ -86,7 +85,10 @@ class Dashboard:
             view.workspace = workspace_of(identity, view.request.query_params.get("workspace"))
             view.check_role()
             found = await screen.show(view)
-            return await page_response(view, found, self._table) if isinstance(found, Shown) else found
+            response = await page_response(view, found, self._table) if isinstance(found, Shown) else found
+            for name, value in view.remembered.items():
+                remember(request, response, name, value)
+            return response
         except (HttpProblem, StepwellError) as error:
             return await error_response(view, error, self._table, request_id_of(request))
 
@@ -134,13 +136,5 @@ async def _preferences(request: Request) -> Response:
     response = RedirectResponse(local_target(request, path + (f"?{back.query}" if back.query else "")), 303)
     for name, allowed in _PREFERENCES.items():
         if form.get(name) in allowed:
-            response.set_cookie(
-                f"stepwell_{name}",
-                form[name],
-                max_age=_YEAR,
-                path=root or "/",
-                secure=request.url.scheme == "https",
-                httponly=True,
-                samesite="strict",
-            )
+            remember(request, response, name, form[name])
     return response

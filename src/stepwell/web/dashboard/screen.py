@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 from stepwell.model.access import Identity, Role
 from stepwell.model.scope import DEFAULT_WORKSPACE
@@ -25,12 +25,27 @@ if TYPE_CHECKING:
 
     from stepwell.web.server import Server
 
-__all__ = ["Crumb", "Screen", "ScreenTable", "Shown", "View", "screen", "segment"]
+__all__ = ["Crumb", "Screen", "ScreenTable", "Shown", "View", "remember", "screen", "segment"]
+
+_YEAR = 31_536_000
 
 
 def segment(text: str) -> str:
     """Return a text as one segment of a path."""
     return quote(text, safe="")
+
+
+def remember(request: Request, response: Response, name: str, value: str) -> None:
+    """Keep a preference in a cookie of the browser for a year; an empty value forgets it."""
+    response.set_cookie(
+        f"stepwell_{name}",
+        quote(value, safe=""),
+        max_age=_YEAR if value else 0,
+        path=request.scope.get("root_path", "") or "/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +82,12 @@ class View:
     query: Mapping[str, str]
     nonce: str
     now: datetime
+    remembered: dict[str, str] = field(default_factory=dict[str, str])
+    """Preferences that the response puts into cookies of the browser, by name."""
+
+    def preference(self, name: str) -> str:
+        """Return a preference that the browser remembers; empty without one. It comes from outside, so check it."""
+        return unquote(self.request.cookies.get(f"stepwell_{name}", ""))
 
     @property
     def root(self) -> str:

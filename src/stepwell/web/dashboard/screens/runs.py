@@ -7,13 +7,15 @@ import io
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
-from starlette.responses import StreamingResponse
+from starlette.responses import RedirectResponse, StreamingResponse
 
 from stepwell.model.access import Role
 from stepwell.model.status import FINAL, Status
 from stepwell.runtime.progress import Progress
+from stepwell.runtime.step_history import StepRecord
 from stepwell.state.history import ExecutionSummary
 from stepwell.web.api.bulk import BulkReport
 from stepwell.web.api.runs import RUN_FIELDS
@@ -33,13 +35,21 @@ _PAGE = 50
 _NEW = 100
 """How many new runs are counted; of more it says so."""
 _EXPORTED = 10_000
+_SHORT = 500
+"""The commits of a run whose attempts are read for a list."""
+_LONGEST_NAME = 60
+_MOST_VIEWS = 3_000
+"""The bytes of all saved views: browsers drop a cookie of more than four thousand."""
 COLUMNS = {
     "started": "Started",
     "updated": "Last commit",
     "duration": "Duration",
     "commits": "Commits",
+    "workspace": "Workspace",
     "parent": "Parent",
-    "now": "Now",
+    "attempts": "Attempts",
+    "now": "Step now",
+    "waiting": "Waiting on",
 }
 """The columns to choose from, beside status, workflow and id."""
 _DEFAULT_COLUMNS = "started,duration,commits"
@@ -51,8 +61,19 @@ _ACTIONS = {
 }
 
 
-async def show_runs(view: View) -> Shown:
+class SavedView(msgspec.Struct, frozen=True):
+    """What a list of runs shows, under a name that somebody gave."""
+
+    filter: str = ""
+    columns: str = ""
+
+
+async def show_runs(view: View) -> Shown | Response:
     """Show the runs that match a filter, newest first."""
+    if "range" in view.query or "younger" in view.query:
+        return _choose_range(view)
+    if "filter" not in view.query and (remembered := _remembered_range(view)):
+        view.query = {**view.query, "filter": remembered}
     text = view.query.get("filter", "")
     terms = _terms(view, text)
     cursor = view.query.get("cursor")
@@ -62,8 +83,10 @@ async def show_runs(view: View) -> Shown:
         cursor, new = await _anchored(view, text, anchor)
     page = await view.get("list_runs", filter=text, cursor=cursor, limit=_PAGE)
     items: list[ExecutionSummary] = page.items
-    asked = view.query.get("columns") or _DEFAULT_COLUMNS
+    asked = view.query.get("columns") or view.preference("columns") or _DEFAULT_COLUMNS
     columns = [name for name in COLUMNS if name in asked.split(",")]
+    if "columns" in view.query:
+        view.remembered["columns"] = ",".join(columns)
     values: dict[str, Any] = {
         "page": page,
         "filter": text,
@@ -71,12 +94,15 @@ async def show_runs(view: View) -> Shown:
         "written": {key: filter_text({key: value}) for key, value in terms.items()},
         "without_status": filter_text({name: value for name, value in terms.items() if name != "status"}),
         "tab": terms.get("status", ""),
-        "age": terms.get("age<", ""),
-        "ages": {age: filter_text(_with_age(terms, age)) for age in AGES},
+        "younger": terms.get("age<", ""),
+        "older": terms.get("age>", ""),
         "age_names": AGES,
+        "views": _views(view),
+        "written_columns": ",".join(columns),
         "columns": columns,
         "all_columns": COLUMNS,
-        "now_by_run": await _now(view, items) if "now" in columns else {},
+        "progress": await _progress(view, items) if {"now", "waiting"} & set(columns) else {},
+        "attempts": await _attempts(view, items) if "attempts" in columns else {},
         "new": new,
         "most_new": _NEW,
         "anchor": anchor or (items[0].execution_id if items and not view.query.get("cursor") else ""),
@@ -86,9 +112,56 @@ async def show_runs(view: View) -> Shown:
     return Shown(template="runs.html", title="Runs", values=values, live=view.url("/live", filter=stream))
 
 
-def _with_age(terms: dict[str, str], age: str) -> dict[str, str]:
-    rest = {name: value for name, value in terms.items() if name != "age<"}
-    return rest | {"age<": age} if age else rest
+_RANGE = ("age<", "age>")
+
+
+def _choose_range(view: View) -> Response:
+    """Put a range of time into the filter, and remember it for the next time that the runs are opened without one."""
+    terms = {name: value for name, value in _terms(view, view.query.get("filter", "")).items() if name not in _RANGE}
+    chosen = view.query.get("younger", "") or view.query.get("range", "")
+    given = {"age<": chosen.strip(), "age>": view.query.get("older", "").strip()}
+    asked = filter_text({name: value for name, value in given.items() if value not in ("", "any")})
+    parse_filter(asked, RUN_FIELDS)
+    view.remembered["range"] = asked
+    text = " ".join(filter(None, (filter_text(terms), asked)))
+    kept = view.url("/runs", columns=view.query.get("columns"), filter=text)
+    return RedirectResponse(kept, 303)
+
+
+def _remembered_range(view: View) -> str:
+    """Return the terms of the remembered range; empty for none, and for a cookie that somebody has changed."""
+    try:
+        terms = parse_filter(view.preference("range"), RUN_FIELDS)
+    except HttpProblem:
+        return ""
+    return filter_text({name: value for name, value in terms.items() if name in _RANGE})
+
+
+def _views(view: View) -> dict[str, SavedView]:
+    """Return the saved views by name."""
+    try:
+        return msgspec.json.decode(view.preference("views") or "{}", type=dict[str, SavedView])
+    except msgspec.MsgspecError:  # somebody has changed the cookie
+        return {}
+
+
+async def save_view(view: View) -> Response:
+    """Keep the filter and columns of the list of runs under a name in the browser, or forget them."""
+    form = await view.form()
+    name, kept = form.get("name", "").strip(), _views(view)
+    if not name or len(name) > _LONGEST_NAME:
+        raise HttpProblem("invalid", f"give the view a name of at most {_LONGEST_NAME} characters")
+    shown = SavedView(form.get("filter", ""), form.get("columns", ""))
+    if form.get("action") == "forget":
+        kept.pop(name, None)
+    else:
+        parse_filter(shown.filter, RUN_FIELDS)
+        kept[name] = shown
+    text = msgspec.json.encode(kept).decode()
+    if len(quote(text)) > _MOST_VIEWS:
+        raise HttpProblem("invalid", "the browser keeps no more views: forget one first")
+    view.remembered["views"] = "" if not kept else text
+    return RedirectResponse(view.url("/runs", filter=shown.filter, columns=shown.columns), 303)
 
 
 def _terms(view: View, text: str) -> dict[str, str]:
@@ -115,14 +188,19 @@ async def _anchored(view: View, text: str, anchor: str) -> tuple[str | None, int
     return signer.cursor(binding, ExecutionSummary("", "", "", 0, Status.PENDING, 0, at, at)), _NEW
 
 
-async def _now(view: View, items: list[ExecutionSummary]) -> dict[str, str]:
-    """Return what each run that has not ended does or waits for."""
-    found: dict[str, str] = {}
+async def _progress(view: View, items: list[ExecutionSummary]) -> dict[str, Progress]:
+    """Return the progress of each run that has not ended."""
+    going = [each.execution_id for each in items if each.status not in FINAL]
+    return {each: await view.get("get_progress", {"execution_id": each}) for each in going}
+
+
+async def _attempts(view: View, items: list[ExecutionSummary]) -> dict[str, int]:
+    """Return the most attempts that a step of each run has had; nothing for a run too long to be read for a list."""
+    found: dict[str, int] = {}
     for each in items:
-        if each.status not in FINAL:
-            progress: Progress = await view.get("get_progress", {"execution_id": each.execution_id})
-            held_up = progress.waiting_on
-            found[each.execution_id] = ", ".join(progress.current) or ("" if held_up is None else held_up.message)
+        if each.revision <= _SHORT:
+            steps: list[StepRecord] = (await view.get("list_steps", {"execution_id": each.execution_id})).items
+            found[each.execution_id] = max((len(step.attempts) for step in steps), default=0)
     return found
 
 
@@ -223,6 +301,7 @@ SCREENS = (
     screen("GET /runs", show_runs),
     screen("GET /run-counts", show_run_counts, rail="/runs"),
     screen("GET /run-export", export_runs, rail="/runs", is_page=False),
+    screen("POST /run-views", save_view, rail="/runs", is_page=False),
     screen("POST /bulk", plan_bulk, Role.OPERATOR, rail="/runs"),
     screen("POST /bulk/run", run_bulk, Role.OPERATOR, rail="/runs"),
 )
