@@ -26,6 +26,7 @@ from stepwell.runtime.periodic import PeriodicTask
 
 __all__ = [
     "HEARTBEAT_SECONDS",
+    "LATE_SECONDS",
     "Heartbeat",
     "Presences",
     "WorkerPresence",
@@ -65,6 +66,8 @@ def scan_sound(store: Store, path: str) -> tuple[list[tuple[str, StoredEntry]], 
 log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 20.0
+LATE_SECONDS = 1.5 * HEARTBEAT_SECONDS
+"""The age from which on a heartbeat is late; soon after, the worker is taken for gone."""
 _GONE_AFTER_MS = 60_000
 _PATH = internal_path("worker", DEFAULT_WORKSPACE)
 

@@ -36,7 +36,7 @@ from stepwell.web.api.approvals import CreatedLink, OpenOffer
 from stepwell.web.api.bulk import BulkReport
 from stepwell.web.api.definitions import CheckResult, DefinitionView, WorkflowView
 from stepwell.web.api.queue import EnqueuedItem
-from stepwell.web.api.runs import Accepted, ReceiptView, RunCount, RunState, RunView, StartedRun
+from stepwell.web.api.runs import Accepted, ReceiptView, RunCount, RunHours, RunState, RunView, StartedRun
 from stepwell.web.api.server import CallerInfo, SystemInfo
 from stepwell.web.api.state import ConversationView, EntryView, ScopeView, Sum
 from stepwell.web.api.webhooks import WebhookView
@@ -127,6 +127,10 @@ class Operations:
     def count_runs(self, *, workflow: str | None = None, workspace: str | None = None) -> Page[RunCount]:
         """Return how many runs have each status, up to a thousand."""
         return self._call("GET", "/run_counts", {200: Page[RunCount]}, {"workflow": workflow, "workspace": workspace}, None, {})
+
+    def count_hours(self, *, workspace: str | None = None) -> RunHours:
+        """Return how many runs began in each of the last 24 hours, up to a thousand."""
+        return self._call("GET", "/run_hours", {200: RunHours}, {"workspace": workspace}, None, {})
 
     def start_run(
         self,

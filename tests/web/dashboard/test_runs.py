@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from tests.web.dashboard.browsing import Person, browsing, text_of
 from tests.web.dashboard.test_run import ended, refused, until
 from tests.web.servers import approve, async_test, greet
 
 from stepwell import Status
+from stepwell.web.dashboard.screens import home
 
 
 async def some(person: Person) -> None:
@@ -43,6 +45,30 @@ async def test_home_says_what_runs_and_what_needs_somebody():
         assert "approve for approve" in words
         assert "ValueError in refuse 1 runs" in words
         assert "failed-1" in ids(page)
+        assert 'aria-label="Runs begun in each of the last 24 hours: 0, ' in page.text
+        counts = (await person.open("/api/v1/run_hours")).json()
+        assert (counts["counts"]["FAILED"][-1], sum(counts["counts"]["WAITING"]), counts["is_exact"]) == (1, 1, True)
+
+
+@async_test
+async def test_home_names_workers_that_are_late_and_a_queue_that_is_nearly_full(monkeypatch: pytest.MonkeyPatch):
+    async with browsing("store") as person:
+        await ended(person, await person.well.start(greet, workspace="acme", execution_id="g"))
+        await person.well.workspaces.put_tier("small", queue_depth=10)
+        await person.well.workspaces.put("acme", tier="small")
+        await person.well.workspaces.pause("acme")
+        for _ in range(8):
+            await person.well.enqueue(greet, "Ada", workspace="acme")
+        assert "items wait" not in text_of(await person.open("/?workspace=acme"))
+        await person.well.enqueue(greet, "Ada", workspace="acme")
+        words = text_of(await person.open("/?workspace=acme"))
+        assert "9 of 10 items wait" in words
+        assert "not seen since" not in words
+        monkeypatch.setattr(home, "LATE_SECONDS", -1)
+        seen = await person.well.queue.workers()
+        words = text_of(await person.open("/?workspace=acme"))
+        assert all(f"worker {each.name} not seen since" in words for each in seen)
+        assert seen
 
 
 @async_test

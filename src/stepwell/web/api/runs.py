@@ -400,6 +400,30 @@ async def count_runs(call: Call) -> Reply:
     return Reply(Page(items=list(await asyncio.gather(*map(counted, Status)))))
 
 
+_HOURS = 24
+
+
+class RunHours(msgspec.Struct, frozen=True, kw_only=True):
+    """How many runs began in each of the last 24 hours, the oldest hour first, by the status that they have now."""
+
+    counts: dict[Status, list[int]]
+    is_exact: bool
+    """False if there are more: only the newest thousand were counted."""
+
+
+async def count_hours(call: Call) -> Reply:
+    """Return how many runs began in each of the last 24 hours, up to a thousand."""
+    found = await call.well.executions.list(workspace=call.workspace, limit=_COUNTED)
+    now = datetime.now(UTC)
+    counts = {status: [0] * _HOURS for status in Status}
+    for run in found:
+        hour = int((now - run.created_at).total_seconds() // 3600)
+        if hour < _HOURS:
+            counts[run.status][_HOURS - 1 - max(hour, 0)] += 1
+    is_exact = len(found) < _COUNTED or now - found[-1].created_at >= timedelta(hours=_HOURS)
+    return Reply(RunHours(counts=counts, is_exact=is_exact))
+
+
 async def start_run(call: Call) -> Any:
     """Start a run."""
     body: StartRun = call.body
@@ -648,6 +672,7 @@ async def _poll(call: Call, events: Any) -> Reply:
 ROUTES = (
     api_route("GET /runs", list_runs, Page[ExecutionSummary], query=RunList),
     api_route("GET /run_counts", count_runs, Page[RunCount], query=CountQuery),
+    api_route("GET /run_hours", count_hours, RunHours),
     api_route(
         "POST /runs",
         start_run,

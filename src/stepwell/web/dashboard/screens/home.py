@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from starlette.responses import RedirectResponse
 
 from stepwell.errors import NotFound
+from stepwell.maintenance.usage import Usage
 from stepwell.model.access import Role
 from stepwell.model.error_group import ErrorGroup
+from stepwell.model.status import Status
 from stepwell.queue.statistics import LaneStats
+from stepwell.queue.worker_presence import LATE_SECONDS, WorkerPresence
 from stepwell.web.api.approvals import OpenOffer
+from stepwell.web.api.runs import RunHours
 from stepwell.web.dashboard.screen import Shown, View, screen, segment
 from stepwell.web.dashboard.screens.run import page_of
 
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["SCREENS"]
 
 _SHOWN = 5
+_FULL = 0.9
+"""The share of its depth from which on a queue needs somebody."""
 
 
 class Need(NamedTuple):
@@ -41,20 +47,25 @@ async def show_home(view: View) -> Shown:
     counts = (await view.get("count_runs")).items
     groups: list[ErrorGroup] = (await view.get("list_errors", limit=200)).items
     lanes: list[LaneStats] = (await view.get("list_lanes")).items
+    begun: RunHours = await view.get("count_hours")
     hours = [sum(each) for each in zip(*(group.hours for group in groups), strict=True)] or [0] * 24
     values: dict[str, Any] = {
         "recent": recent,
         "counts": {str(each.status): f"{each.count:,}{'' if each.is_exact else '+'}" for each in counts},
         "hours": hours,
+        "begun": [sum(each) for each in zip(*begun.counts.values(), strict=True)],
+        "waiting_hours": begun.counts[Status.WAITING],
+        "pending_hours": begun.counts[Status.PENDING],
+        "are_hours_exact": begun.is_exact,
         "failed_hour": hours[-1],
         "oldest_ms": 1000 * max((lane.oldest_seconds for lane in lanes if lane.ready), default=0),
-        "needs": await _needs(view, groups),
+        "needs": await _needs(view, groups, lanes),
     }
     return Shown(template="home.html", title="Home", values=values, live=view.url("/live"))
 
 
-async def _needs(view: View, groups: Sequence[ErrorGroup]) -> list[Need]:
-    """Return what needs somebody: answers that runs wait for, open groups of errors, dead items."""
+async def _needs(view: View, groups: Sequence[ErrorGroup], lanes: Sequence[LaneStats]) -> list[Need]:
+    """Return what needs somebody: answers that runs wait for, open groups of errors, dead items, full queues, lost workers."""
     offers: list[OpenOffer] = (await view.get("list_approvals", limit=_SHOWN)).items
     needs = [
         Need("approvals", f"{each.title or each.name} for {each.workflow_id}", view.url(page_of(each.execution_id)), each.kind)
@@ -67,7 +78,33 @@ async def _needs(view: View, groups: Sequence[ErrorGroup]) -> list[Need]:
     if dead:
         more = "+" if len(dead) == _SHOWN else ""
         needs.append(Need("queues", f"{len(dead)}{more} dead items", view.url("/queues"), "redrive or drop them"))
-    return needs
+    return [*needs, *await _full(view, lanes), *await _lost(view)]
+
+
+async def _full(view: View, lanes: Sequence[LaneStats]) -> list[Need]:
+    """Return the queue of the workspace if it has hardly any room left: what comes when it is full is refused."""
+    depth = sum(lane.depth for lane in lanes if lane.workspace_id == view.workspace)
+    if not depth:
+        return []
+    try:
+        usage: Usage = await view.get("get_usage", {"workspace_id": view.workspace})
+    except NotFound:  # a workspace that nobody has put has no limits
+        return []
+    most = usage.amounts["queue_depth"].maximum
+    if most is None or depth < _FULL * most:
+        return []
+    return [Need("queues", f"{depth:,} of {most:,.0f} items wait", view.url("/queues"), "a full queue refuses more")]
+
+
+async def _lost(view: View) -> list[Need]:
+    """Return the workers whose heartbeat is late, for those who may see workers."""
+    if view.identity.workspace is not None or not view.may(Role.ADMIN):
+        return []
+    workers: list[WorkerPresence] = (await view.get("list_workers")).items
+    late = [each for each in workers if (view.now - each.seen_at).total_seconds() > LATE_SECONDS]
+    return [
+        Need("workers", f"worker {each.name}", view.url("/workers"), f"not seen since {each.seen_at:%H:%M:%S} UTC") for each in late
+    ]
 
 
 async def run_first(view: View) -> Response:

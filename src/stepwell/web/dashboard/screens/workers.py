@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepwell.model.access import Role
-from stepwell.queue.worker_presence import HEARTBEAT_SECONDS, WorkerPresence
+from stepwell.queue.worker_presence import LATE_SECONDS, WorkerPresence
 from stepwell.web.dashboard.screen import Shown, View, screen
 from stepwell.web.problem import HttpProblem
 
@@ -18,7 +18,7 @@ async def show_workers(view: View) -> Shown:
     values = {
         "workers": sorted(workers, key=lambda each: each.name),
         "skew": _skew(workers),
-        "late_seconds": HEARTBEAT_SECONDS * 1.5,
+        "late_seconds": LATE_SECONDS,
         "demand": await view.get("get_demand"),
     }
     return Shown(template="workers.html", title="Workers", values=values, live=view.url("/live"))
