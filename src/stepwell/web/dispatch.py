@@ -20,6 +20,7 @@ from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.state.history import no_execution
 from stepwell.state.request_log import AuditEntry, KeptReply, RequestKey
 from stepwell.web.authentication import is_loopback, workspace_of
+from stepwell.web.hiding import check_not_hidden, hider_of, without_secrets
 from stepwell.web.problem import HttpProblem, problem_of
 from stepwell.web.request_body import convert, read_json
 from stepwell.web.route import Call, Reply, Route, quoted_etag
@@ -227,13 +228,20 @@ async def perform(
 
 
 async def _handled(call: Call, route: Route) -> Any:
-    """Run a handler. What retention removed from another workspace is answered like what never was."""
+    """Run a handler, and hide secrets in its reply.
+
+    What retention removed from another workspace is answered like what never was.
+    """
+    check_not_hidden(call.body)
     try:
-        return await route.handler(call)
+        found = await route.handler(call)
     except ExecutionRemoved as error:
         if error.workspace_id != call.workspace:
             raise no_execution(error.execution_id) from None
         raise
+    if isinstance(found, Reply) and found.body is not None and not isinstance(found.body, bytes):
+        found.body = without_secrets(found.body, await hider_of(call.well, call.path.get("execution_id")))
+    return found
 
 
 async def _audit(call: Call, route: Route, status: int, resource: str, reason: str | None) -> None:

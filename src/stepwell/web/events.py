@@ -23,6 +23,7 @@ from stepwell.errors import StepwellError
 from stepwell.model.receipt import Receipt
 from stepwell.model.status import FINAL
 from stepwell.state.history import ExecutionSummary
+from stepwell.web.hiding import Hide, hider_of, without_secrets
 from stepwell.web.problem import HttpProblem
 from stepwell.web.settings import HttpLimits
 
@@ -52,14 +53,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     data: Any = None
 
 
-def commit_event(receipt: Receipt) -> Event:
+def commit_event(receipt: Receipt, hide: Hide) -> Event:
     """Return the event of a commit of a run."""
     data = {
         "execution_id": receipt.execution_id,
         "revision": receipt.revision,
         "committed_at": receipt.committed_at,
         "digest": receipt.digest,
-        "mutations": list(receipt.mutations),
+        "mutations": without_secrets(list(receipt.mutations), hide),
     }
     return Event(event="commit", id=receipt.revision, data=data)
 
@@ -146,8 +147,9 @@ class EventHub:
         """
         followed = self._follow(self._runs, execution_id, self._poll_runs, "runs")
         try:
+            hide = await hider_of(self._well, execution_id)
             if after is None:
-                yield Event(event="snapshot", id=snapshot.revision, data=snapshot)
+                yield Event(event="snapshot", id=snapshot.revision, data=without_secrets(snapshot, hide))
             seen: int = snapshot.revision if after is None else after
             while True:
                 changed = followed.changed
@@ -156,7 +158,7 @@ class EventHub:
                 has_gap = bool(receipts) and receipts[0].revision != seen + 1
                 for receipt in () if has_gap else receipts:
                     seen = receipt.revision
-                    yield commit_event(receipt)
+                    yield commit_event(receipt, hide)
                 if len(receipts) == _PAGE and not has_gap:
                     continue
                 summary = await self._well.executions.get(execution_id)

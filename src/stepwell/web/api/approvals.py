@@ -16,6 +16,7 @@ from stepwell.model.value import Value
 from stepwell.runtime.progress import Offer
 from stepwell.state.history import ExecutionSummary
 from stepwell.web.api.runs import owned_run
+from stepwell.web.hiding import hider_of, without_secrets
 from stepwell.web.paging import PageQuery, page_reply
 from stepwell.web.route import Call, Page, Reply, api_route
 
@@ -64,7 +65,8 @@ async def offers_of(well: AsyncStepwell, summary: ExecutionSummary) -> list[Open
     """Return the answers that a run accepts now."""
     progress = await well.run(summary.execution_id).progress()
     until = {each.name: each.until for each in progress.waiting}
-    return [_open(summary, offer, until.get(offer.name)) for offer in progress.offers]
+    hide = await hider_of(well, summary.execution_id)
+    return [without_secrets(_open(summary, offer, until.get(offer.name)), hide) for offer in progress.offers]
 
 
 def _open(summary: ExecutionSummary, offer: Offer, until: datetime | None) -> OpenOffer:
