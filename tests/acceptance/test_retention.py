@@ -253,6 +253,17 @@ def test_archive_has_what_was_removed_and_verifies(well: Any, clock: FakeClock, 
         read_archive(folder, "z")
 
 
+@pytest.mark.parametrize("workspace", ["..", ".", "x" * 300, "é" * 60])
+def test_archive_of_a_workspace_with_an_odd_id_stays_in_its_folder(well: Any, clock: FakeClock, tmp_path: Path, workspace: str):
+    ended(well, "a", workspace=workspace)
+    well.retention.put(executions=0, archive=tmp_path / "outer" / "archive")
+    clock.advance(1)
+    assert well.retention.apply().removed == 1
+    assert [path.name for path in (tmp_path / "outer").iterdir()] == ["archive"]
+    [proof] = read_archive(tmp_path / "outer" / "archive", "a")
+    assert verify_proof(proof).ok
+
+
 def test_changed_or_cut_archive_file_is_found(well: Any, clock: FakeClock, tmp_path: Path):
     ended(well, "a")
     well.retention.put(executions=0, archive=tmp_path / "archive")

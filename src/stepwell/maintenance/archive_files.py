@@ -24,6 +24,8 @@ from stepwell.model.receipt_chain import verify_proof
 __all__ = ["ArchiveVerification", "ArchivedProof", "read_archive", "verify_archive", "write_archive"]
 
 _SUFFIX = ".proofs.z"
+_LONGEST_NAME = 200
+"""File systems take names of 255 bytes."""
 
 
 class ArchivedProof(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +64,7 @@ def write_archive(folder: Path, workspace: str, proofs: Sequence[ArchivedProof],
     Raise ``StoreUnavailable`` if it cannot be written.
     """
     data = pack_lines([*map(_encode, proofs)], 6)
-    place = folder / quote(workspace, safe="")
+    place = folder / _folder_name(workspace)
     name = f"{at:%Y%m%dT%H%M%S}-{sha256(data).hexdigest()}{_SUFFIX}"
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -77,6 +79,12 @@ def write_archive(folder: Path, workspace: str, proofs: Sequence[ArchivedProof],
             "tries again"
         ) from error
     return f"{place.name}/{name}"
+
+
+def _folder_name(workspace: str) -> str:
+    """Return the name of a workspace's folder: the quoted id, or its digest where that would lead elsewhere or be too long."""
+    quoted = quote(workspace, safe="")
+    return quoted if len(quoted) <= _LONGEST_NAME and not quoted.startswith(".") else sha256(workspace.encode()).hexdigest()
 
 
 def _sync(folder: Path) -> None:

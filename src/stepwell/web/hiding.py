@@ -50,7 +50,7 @@ def without_secrets(body: Any, hide: Hide) -> Any:
         several = cast("list[Any]", body)
         listed = [without_secrets(each, hide) for each in several]
         if all(new is old for new, old in zip(listed, several, strict=True)):
-            return body
+            return several
         return tuple(listed) if isinstance(body, tuple) else listed
     if isinstance(body, dict):
         before = cast("dict[str, Any]", body)
