@@ -112,7 +112,7 @@ def test_names_of_the_package_are_named_where_they_are_looked_for_in_flow() -> N
         (workflow, "timeout_seconds", "timeout"),
         (workflow, "verison", "version"),
     ],
-    ids=str,
+    ids=lambda each: getattr(each, "__name__", str(each)),  # not the address, which each worker of xdist would see differently
 )
 def test_guessed_keyword_is_answered_with_the_right_one(call: Any, guess: str, right: str) -> None:
     with pytest.raises(TypeError, match=rf"'{guess}'; did you mean {right}\?"):
