@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import re
+
 from tests.web.dashboard.browsing import Person, browsing, text_of
 from tests.web.dashboard.test_run import ended, refused
 from tests.web.servers import async_test
@@ -32,6 +35,21 @@ async def test_each_revision_shows_its_state_and_what_changed():
         assert "Changes from 0 to 2" in text_of(await person.open("/runs/r/state?at=2&against=0"))
         assert (await person.open("/runs/r/state?at=9")).status_code == 404
         assert (await person.open("/runs/r/state?at=one")).status_code == 400
+
+
+@async_test
+async def test_a_large_value_is_shown_by_its_size_until_somebody_loads_it():
+    async with browsing() as person:
+        await person.well.create("r", "acme")
+        async with person.well.transaction("r") as tx:
+            tx.set_variable("big & long", ["needle"] * 3_000)
+            tx.set_variable("small", 7)
+        page = await person.open("/runs/r/state?at=1")
+        value = text_of(page).partition("State Pending")[2]
+        assert "big & long 26.4 KiB Load" in html.unescape(value)
+        assert "needle" not in value
+        [link] = re.findall(r'href="([^"]+)#value"', page.text)
+        assert "needle" in text_of(await person.open(html.unescape(link))).partition("State Pending")[2]
 
 
 @async_test

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from starlette.responses import RedirectResponse
@@ -24,7 +24,17 @@ __all__ = ["SCREENS"]
 
 _WINDOW = 50
 _PAGE = 200
+_LARGE_BYTES = 16_384
+"""The size of a value in JSON from which on it is shown only when somebody asks for it."""
 _ENDED = frozenset(StepStatus)
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A value of a section of the state, with its size if it is too large to be shown unasked."""
+
+    name: str
+    value: Any
+    large_bytes: int | None = None
 
 
 class ReceiptLine(msgspec.Struct, frozen=True):
@@ -56,6 +66,7 @@ async def show_state(view: View) -> Shown:
         "at": at,
         "against": against,
         "state": state,
+        "parts": {name: _parts(view, name, getattr(state, name)) for name in ("variables", "context", "trigger")},
         "lines": lines,
         "first": lines[0].receipt.revision if lines else at,
         "changes": changes,
@@ -63,6 +74,17 @@ async def show_state(view: View) -> Shown:
         "verification": await view.get("verify_run") if "verify" in view.query else None,
     }
     return Shown(template="state.html", title=f"State at {at}", values=values, crumbs=run_crumbs(view, run.execution_id))
+
+
+def _parts(view: View, section: str, value: Any) -> list[Part]:
+    """Return the values of a section; a large one only if the query asks for it."""
+    values = cast("dict[str, Any]", value) if isinstance(value, dict) else {"": value}
+    parts: list[Part] = []
+    for name, each in values.items():
+        size = len(msgspec.json.encode(each))
+        is_shown = size < _LARGE_BYTES or view.query.get("load") == f"{section}:{name}"
+        parts.append(Part(name, each if is_shown else None, None if is_shown else size))
+    return parts
 
 
 def _revision(view: View, name: str, default: int) -> int:
