@@ -75,6 +75,8 @@ async def test_a_fork_is_made_before_a_step_and_leads_back_to_its_origin():
         made = await person.send("/runs/f/fork", at=at, new_id="f2", reason="try it")
         assert made.headers["location"] == "/runs/f2?done=forked"
         assert f"fork of f at {at}" in text_of(await person.open("/runs/f2"))
+        assert f"Forks of this run f2 from revision {at} Looked" in text_of(await person.open("/runs/f/fork"))
+        assert "Forks of this run None" in text_of(await person.open("/runs/f2/fork"))
         assert (await person.send("/runs/f/fork", at=at, new_id="f2")).status_code == 409
         assert (await person.send("/runs/f/fork", at="x")).status_code == 422
         assert "No commit speaks of the step nothing" in text_of(await person.open("/runs/f/fork?step=nothing"))

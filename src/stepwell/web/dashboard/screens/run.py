@@ -6,6 +6,7 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import UNSET
 from starlette.responses import RedirectResponse
 
@@ -37,7 +38,7 @@ from stepwell.web.problem import HttpProblem
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-__all__ = ["SCREENS", "page_of", "run_crumbs"]
+__all__ = ["SCREENS", "Origin", "origin_of", "page_of", "run_crumbs"]
 
 TABS = ("timeline", "graph", "steps", "events", "io", "raw")
 _KINDS = {"failed": "FAILED", "completed": "COMPLETED", "waiting": "WAITING", "running": "RUNNING"}
@@ -73,7 +74,7 @@ async def show_run(view: View) -> Shown:
         "can_retry": run.status in (Status.FAILED, Status.PARTIALLY_COMPLETED),
         "page": page_of(run.execution_id),
         "waiting_since": _since(progress, records),
-        "origin": await _origin(view),
+        "origin": await origin_of(view, run.execution_id),
         "verified": await _verified(view, run),
         "children": [each for each in progress.waiting if each.kind == "child"],
     }
@@ -105,12 +106,19 @@ async def _verified(view: View, run: RunView) -> Verification | None:
     return await view.get("verify_run") if view.query.get("verified") == str(run.revision) else None
 
 
-async def _origin(view: View) -> dict[str, Any] | None:
-    """Return the run and revision that a fork began with."""
-    for receipt in (await view.get("list_receipts", limit=1)).items:
+class Origin(msgspec.Struct, frozen=True):
+    """The run and revision that a fork began with."""
+
+    execution_id: str
+    revision: int
+
+
+async def origin_of(view: View, execution_id: str) -> Origin | None:
+    """Return what a run is a fork of; None if it is none."""
+    for receipt in (await view.get("list_receipts", {"execution_id": execution_id}, limit=1)).items:
         for mutation in receipt.mutations:
-            if mutation.get("type") == "restore" and mutation.get("source") != view.path["execution_id"]:
-                return {"execution_id": mutation["source"], "revision": mutation["revision"]}
+            if mutation.get("type") == "restore" and mutation.get("source") != execution_id:
+                return Origin(mutation["source"], mutation["revision"])
     return None
 
 

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from starlette.responses import RedirectResponse
 
-from stepwell.errors import NotFound
+from stepwell.errors import NotFound, StepwellError
 from stepwell.model.access import Role
 from stepwell.model.execution_state import Change
 from stepwell.model.status import StepStatus
 from stepwell.runtime.step_history import StepRecord
+from stepwell.state.history import ExecutionSummary
 from stepwell.web.api.runs import ReceiptView, RunView
 from stepwell.web.dashboard.screen import Shown, View, screen
-from stepwell.web.dashboard.screens.run import page_of, run_crumbs
+from stepwell.web.dashboard.screens.run import origin_of, page_of, run_crumbs
+from stepwell.web.filters import filter_text
 from stepwell.web.problem import HttpProblem
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ __all__ = ["SCREENS"]
 
 _WINDOW = 50
 _PAGE = 200
+_SEARCHED = 100
+"""The runs among which forks are looked for: a fork names its origin, and not the other way round."""
 _LARGE_BYTES = 16_384
 """The size of a value in JSON from which on it is shown only when somebody asks for it."""
 _ENDED = frozenset(StepStatus)
@@ -137,8 +141,27 @@ async def show_fork(view: View) -> Shown:
         "again": again,
         "effects": [each for each in again if each.attempts],
         "is_newest": at == run.revision,
+        "forks": await _forks(view, run),
+        "searched": _SEARCHED,
     }
     return Shown(template="fork.html", title="Fork or rewind", values=values, crumbs=run_crumbs(view, run.execution_id))
+
+
+async def _forks(view: View, run: RunView) -> dict[str, int]:
+    """Return the forks of a run, each with the revision that it began with, among the newest runs of its workflow."""
+    workflow = filter_text({"workflow": run.workflow_id})
+    found: list[ExecutionSummary] = (await view.get("list_runs", filter=workflow, limit=_SEARCHED)).items
+    forks: dict[str, int] = {}
+    for each in found:
+        if each.execution_id == run.execution_id or each.created_at < run.created_at:
+            continue
+        try:
+            origin = await origin_of(view, each.execution_id)
+        except StepwellError:  # it was deleted at this very moment, or cannot be read: its own page says so
+            continue
+        if origin is not None and origin.execution_id == run.execution_id:
+            forks[each.execution_id] = origin.revision
+    return forks
 
 
 async def _before_step(view: View, step: str) -> int | None:
