@@ -6,7 +6,7 @@ import asyncio
 
 from tests.web.servers import approve, async_test, fail, greet, served
 
-from stepwell import AsyncStepwell, FakeClock
+from stepwell import AsyncStepwell, FakeClock, wait_approval, workflow
 
 __all__ = ["approve", "fail", "greet"]
 
@@ -38,6 +38,29 @@ async def test_the_list_has_each_answer_that_a_waiting_run_accepts():
         assert (other.status_code, other.json()["code"]) == (404, "SW-200")
         foreign = await rival.post(f"{V1}/runs/r/links", json={"signal": "approve"})
         assert foreign.status_code == 404
+
+
+@workflow
+async def release() -> bool:
+    """Wait for the approval of ann."""
+    return (await wait_approval("Release?", approvers=["ann"])).is_approved
+
+
+@async_test
+async def test_a_link_is_given_to_an_approver_and_no_answer_of_another_uses_it_up():
+    async with served() as api, api.client("operator") as client, api.client(None) as somebody:
+        await client.put(f"{V1}/runs/r", json={"workflow": "release"})
+        while await api.well.run("r").status() != "WAITING":  # noqa: ASYNC110 - its worker has it there soon
+            await asyncio.sleep(0.01)
+        for by in (None, "bob"):
+            refused = await client.post(f"{V1}/runs/r/links", json={"signal": "approval", "by": by})
+            assert (refused.status_code, "ann" in refused.text) == (422, True)
+        open_to_all, _ = await api.well.access.create_link("r", "approval", workspace="acme")
+        assert (await somebody.post(f"/links/{open_to_all}", data={"by": "bob", "decision": "approve"})).status_code == 403
+        assert await api.well.access.link(open_to_all) is not None
+        made = await client.post(f"{V1}/runs/r/links", json={"signal": "approval", "by": "ann"})
+        assert (await somebody.post(made.json()["url"], data={"decision": "approve"})).status_code == 200
+        assert await api.well.run("r").result(timeout=20) is True
 
 
 @async_test

@@ -54,6 +54,8 @@ class LinkPages:
             by = link.by or form.get("by", "").strip()[:200]
             if not by:
                 raise field_fault("by", "say who you are")
+            if offer.approvers and by not in offer.approvers:
+                raise HttpProblem("forbidden", f"{by} may not answer; those who may are {', '.join(offer.approvers)}")
             if offer.kind == "approval" and not form.get("decision"):
                 raise field_fault("decision", "approve or reject")
             value = answer_of(form if offer.kind == "approval" else {**form, "decision": ""}, by)

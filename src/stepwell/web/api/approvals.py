@@ -18,6 +18,7 @@ from stepwell.state.history import ExecutionSummary
 from stepwell.web.api.runs import owned_run
 from stepwell.web.hiding import hider_of, without_secrets
 from stepwell.web.paging import PageQuery, page_reply
+from stepwell.web.problem import HttpProblem
 from stepwell.web.route import Call, Page, Reply, api_route
 
 __all__ = ["ROUTES", "OpenOffer", "offer_of"]
@@ -113,6 +114,9 @@ async def create_link(call: Call) -> Reply:
     """Create a link that sends one signal, once."""
     summary, body = await owned_run(call), call.body
     offer = await offer_of(call.well, summary, body.signal)
+    if offer.approvers and body.by not in offer.approvers:
+        # The run ignores answers of others, so that the link would be used up for nothing; and nobody is to name himself.
+        raise HttpProblem("invalid", f"only {', '.join(offer.approvers)} may answer; give the link to one of them, by name in `by`")
     secret, link = await call.well.access.create_link(
         summary.execution_id,
         offer.name,
