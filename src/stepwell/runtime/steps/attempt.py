@@ -297,13 +297,13 @@ def _enter(context: StepContext) -> None:
 
 async def _awaited(step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
     # In the same task: another task for every step costs more than most steps do. The code is off its branch already.
-    inside, at, task = caller.set(None), here.set(context), asyncio.current_task()
+    inside, at = caller.set(None), here.set(context)
     try:
         output = await step.function(*arguments, **keywords)
     except Exception:
         raise
     except BaseException as error:  # noqa: BLE001 - each is raised again, or as what it means here
-        raise contained(error, task) from error.__cause__
+        raise contained(error, asyncio.current_task()) from error.__cause__
     finally:
         here.reset(at)
         caller.reset(inside)
