@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stepwell.app.blocking import Transaction
 from stepwell.model.record import LoopContext
-from stepwell.model.scoped_operations import ABSENT, Clear, Copy, Delete, Increment, Merge, Put, StateOp, Touch
+from stepwell.model.scoped_operations import ABSENT, Clear, Copy, Delete, Increment, Merge, Migrate, Put, StateOp, Touch
 from stepwell.model.status import Status
 from stepwell.model.value import Value, canonical
 from stepwell.testing.conformance.samples import HOUR, executed
@@ -113,7 +113,7 @@ class DrawnMove(NamedTuple):
 
 moves: st.SearchStrategy[DrawnMove] = st.builds(
     DrawnMove,
-    kind=st.sampled_from(["put", "put", "put", "try", "delete", "increment", "merge", "copy", "move", "touch", "clear"]),
+    kind=st.sampled_from(["put", "put", "put", "try", "delete", "increment", "merge", "copy", "move", "touch", "clear", "migrate"]),
     scope=st.integers(0, 1),
     key=names,
     value=values,
@@ -148,5 +148,9 @@ def op_of(move: DrawnMove, paths: list[str], plain: dict[str, PlainScope], now_m
             return Copy(path, move.key, other if move.sliding else path, move.to_key, move=move.kind == "move")
         case "touch":
             return Touch(path, move.key)
+        case "migrate":
+            at = current + 1_000 if move.expected == "other" else current
+            # Version 1 stays: this process has no migrations, so it could not read another one.
+            return Migrate(path, move.key, msgspec.Raw(canonical(move.value)), version=1, expected=at, before=1)
         case _:
             return Clear(path)

@@ -14,7 +14,7 @@ from typing import Any
 from stepwell.errors import Conflict, InvalidInput, StepwellError, ValidationFailed
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.receipt import Receipt
-from stepwell.model.scoped_operations import ABSENT, Clear, Copy, Delete, Increment, Merge, Put, StateOp, Touch
+from stepwell.model.scoped_operations import ABSENT, Clear, Copy, Delete, Increment, Merge, Migrate, Put, StateOp, Touch
 from stepwell.model.status import FINAL, Status, may_follow
 from stepwell.model.value import Value, canonical, decode
 
@@ -256,6 +256,22 @@ class PlainScope:
         del self.entries[key]
         self.tombs[key] = now_ms
 
+    def touch(self, key: str, now_ms: int) -> bool:
+        """Start a sliding TTL again."""
+        found = self.live(key, now_ms)
+        if found is None or not found.sliding:
+            return False
+        found.ends_ms = now_ms + (found.ttl_ms or 0)
+        return True
+
+    def replace(self, key: str, value: Value, revision: int, now_ms: int) -> bool:
+        """Replace the value of a key that is still at a revision, which stays."""
+        found = self.live(key, now_ms)
+        if found is None or found.revision != revision:
+            return False
+        found.value = value
+        return True
+
     def clear(self, now_ms: int) -> int:
         """Remove all keys at one revision; how many had not ended. What came and went in one batch leaves no tombstone."""
         self.revision += 1
@@ -311,13 +327,11 @@ def apply_op(scopes: dict[str, PlainScope], op: StateOp, now_ms: int) -> Value |
             scope.put_like(key, after, now_ms, found)
             return after
         case Touch(key=key):
-            found = scope.live(key, now_ms)
-            if found is None or not found.sliding:
-                return False
-            found.ends_ms = now_ms + (found.ttl_ms or 0)
-            return True
+            return scope.touch(key, now_ms)
         case Clear():
             return scope.clear(now_ms)
+        case Migrate(key=key, expected=expected):
+            return scope.replace(key, decode(op.value), expected, now_ms)
 
 
 def merged(how: str, before: Value, given: Value) -> Value:

@@ -98,7 +98,8 @@ async def _do(task: dict[str, Any]) -> Any:
             except TimeoutError:
                 return "timed out"
         case "map":
-            return await stepwell.map(work, task["tasks"], concurrency=task["concurrency"])
+            tasks: list[dict[str, Any]] = task["tasks"]
+            return await stepwell.map(work, tasks, concurrency=int(task["concurrency"]))
         case "together":
             return list(await asyncio.gather(*(_do(each) for each in task["tasks"])))
         case "variable":
