@@ -14,8 +14,8 @@ from tests.docs.pages import PAGES, ROOT, blocks_of, links_of
 
 from stepwell.cli.main import cli
 
-ALONE = {"django.md", "fastapi.md"}
-"""Pages that run in a process of their own: the settings of Django are those of a process."""
+ALONE = {"django.md", "fastapi.md", "logging.md"}
+"""Pages that run in a process of their own: the settings of Django and of logging are those of a process."""
 LANGUAGES = {"python", "sh", "text", "toml", "yaml"}
 
 

@@ -38,7 +38,7 @@ from stepwell.web.problem import HttpProblem
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-__all__ = ["SCREENS", "Origin", "origin_of", "page_of", "run_crumbs"]
+__all__ = ["SCREENS", "ForkOrigin", "origin_of", "page_of", "run_crumbs"]
 
 TABS = ("timeline", "graph", "steps", "events", "io", "raw")
 _KINDS = {"failed": "FAILED", "completed": "COMPLETED", "waiting": "WAITING", "running": "RUNNING"}
@@ -106,19 +106,19 @@ async def _verified(view: View, run: RunView) -> Verification | None:
     return await view.get("verify_run") if view.query.get("verified") == str(run.revision) else None
 
 
-class Origin(msgspec.Struct, frozen=True):
+class ForkOrigin(msgspec.Struct, frozen=True):
     """The run and revision that a fork began with."""
 
     execution_id: str
     revision: int
 
 
-async def origin_of(view: View, execution_id: str) -> Origin | None:
+async def origin_of(view: View, execution_id: str) -> ForkOrigin | None:
     """Return what a run is a fork of; None if it is none."""
     for receipt in (await view.get("list_receipts", {"execution_id": execution_id}, limit=1)).items:
         for mutation in receipt.mutations:
             if mutation.get("type") == "restore" and mutation.get("source") != execution_id:
-                return Origin(mutation["source"], mutation["revision"])
+                return ForkOrigin(mutation["source"], mutation["revision"])
     return None
 
 

@@ -1,4 +1,4 @@
-"""Upkeep of the queue on PostgreSQL: how much is read to find what is old among all that has ended."""
+"""Retention of queue items on PostgreSQL: how much is read to find the old ones among all that have ended."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def connection(postgres_server: PostgresServer, postgres_url: str) -> Iterator[p
         yield connection
 
 
-def recover(connection: psycopg.Connection[Any], schema: str) -> tuple[int, int]:
-    """How often recovery goes through the whole table, and how many rows it fetches by an index."""
-    text = statements_of(schema)["recover_items"].decode()
+def drop_old(connection: psycopg.Connection[Any], schema: str) -> tuple[int, int]:
+    """How often dropping what ended an hour ago scans the whole table, and how many rows it fetches by an index."""
+    text, names = statements_of(schema)["drop_items"].decode(), [f"quiet-{number}" for number in range(1, WORKSPACES + 1)]
     with connection.transaction():
         [(scans, fetched)] = connection.execute(READS, [schema]).fetchall()
-        psycopg.RawCursor(connection).execute(text, [1000, "", 0, "channel"])
+        psycopg.RawCursor(connection).execute(text, [names, ["COMPLETED"], 3_600_000, 1000, 0])
         [(scans_after, fetched_after)] = connection.execute(READS, [schema]).fetchall()
     return scans_after - scans, fetched_after - fetched
 
@@ -60,7 +60,7 @@ def test_old_items_are_found_without_going_through_all_that_have_ended(
     words = {"schema": postgres_schema, "workspaces": WORKSPACES, "each": EACH, "now": NOW}
     for text in (MADE, PENDING, "VACUUM ANALYZE {schema}.items", ENDED, AGED, f"SET plan_cache_mode = force_{mode}_plan"):
         connection.execute(text.format(**words))
-    scans, fetched = recover(connection, postgres_schema)
+    scans, fetched = drop_old(connection, postgres_schema)
     [(left,)] = connection.execute(f"SELECT count(*) FROM {postgres_schema}.items").fetchall()
     assert left == WORKSPACES * EACH - 3
     assert (scans, fetched < 5 * WORKSPACES) == (0, True)
