@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable, Iterator
 
 import msgspec
+from tools.field_docs import field_docs
 
 import stepwell
 from stepwell import flow, testing
@@ -70,7 +71,7 @@ def _class(name: str, kind: type) -> Iterator[str]:
     yield _text(kind)
     fields = [*getattr(kind, "__struct_fields__", ())]
     if fields:
-        yield "Fields: " + ", ".join(f"`{each}`" for each in fields if not each.startswith("_")) + "."
+        yield _fields(kind, fields)
     for each, member in inspect.getmembers_static(kind):
         function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
         if each.startswith("_") or each in fields or not getattr(function, "__doc__", None) or _is_foreign(kind, each):
@@ -82,6 +83,13 @@ def _class(name: str, kind: type) -> Iterator[str]:
             yield f"### {name}.{each}"
             yield _signature(each, function)
             yield _text(function)
+
+
+def _fields(kind: type, fields: list[str]) -> str:
+    """Return a list of the fields of a record, each with its type and its docstring."""
+    about, types = field_docs(kind), {name: each.annotation for name, each in inspect.signature(kind).parameters.items()}
+    lines = (f"- `{name}: {_shown(types.get(name))}`: {about.get(name, '')}" for name in fields if not name.startswith("_"))
+    return "Fields:\n\n" + "\n".join(line.removesuffix(": ") for line in lines)
 
 
 def _is_foreign(kind: type, name: str) -> bool:
