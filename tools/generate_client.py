@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import textwrap
 import types
 import typing
 from enum import Enum
@@ -15,6 +16,7 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from tools.field_docs import field_docs
 
 from stepwell.web.api.table import TABLE
 from stepwell.web.route import NoQuery, Route
@@ -37,8 +39,7 @@ __all__ = ["Operations"]
 class Operations:
     """Calls of the HTTP API, named by their ``operationId``.
 
-    Every call raises the error of its problem: the class that has the code, such as ``NotFound``, or ``RequestFailed``. An
-    ``idempotency_key`` makes a retry safe. With a token for all of the store, ``workspace`` chooses the workspace.
+    Every call raises the error of its problem: the class that has the code, such as ``NotFound``, or ``RequestFailed``.
     """
 
     def _call(
@@ -53,6 +54,32 @@ class Operations:
         raise NotImplementedError
 
 '''
+
+_ABOUT = {
+    "code": "the code of the error, such as ``precondition_failed`` or ``SW-200``.",
+    "conversation_id": "the conversation.",
+    "cursor": "the ``next_cursor`` of the page before; None for the first page.",
+    "delivery_id": "the id of the message.",
+    "execution_id": "the run.",
+    "fingerprint": "the fingerprint of the group.",
+    "idempotency_key": "a text of your own, which makes a retry safe: the request is done once.",
+    "if_match": "the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.",
+    "if_none_match": "``*`` to do it only if there is none yet.",
+    "item_id": "the item.",
+    "key": "the key.",
+    "limit": "the size of a page, 1 to 200.",
+    "lock": "the name of the lock.",
+    "name": "the name of what the call is about.",
+    "prefer": "``wait=10`` to wait up to ten seconds for the result.",
+    "queue": "the name of the queue.",
+    "scope": "the kind and the names of the scope, such as ``workspace``, ``workflow:checkout`` or ``custom:prices``.",
+    "tier": "the name of the tier.",
+    "token_id": "the id of the token.",
+    "webhook": "the name of the endpoint.",
+    "workspace": "the workspace, with a token for all of the store.",
+    "workspace_id": "the workspace.",
+}
+"""The parameters that have no field with a docstring: those of paths, headers and pages."""
 
 
 class _Types:
@@ -146,8 +173,21 @@ def _method(route: Route, known: _Types) -> str:
     ]
     result = " | ".join(dict.fromkeys(kinds))
     call = f"self._call({', '.join(arguments)})"
-    text = f'    def {route.name}({", ".join(parameters)}) -> {result}:\n        """{route.summary}."""\n'
+    names = [*route.parameters, *query, *body, *headers.values(), *(["workspace"] if route.role is not None else [])]
+    text = f"    def {route.name}({', '.join(parameters)}) -> {result}:\n" + _docstring(route, list(dict.fromkeys(names)))
     return text + f"        {'' if result == 'None' else 'return '}{call}\n"
+
+
+def _docstring(route: Route, names: list[str]) -> str:
+    """Return the docstring of a method: the summary of its route, and what each parameter means."""
+    known = {
+        name: text[:1].lower() + text[1:] for kind in (route.query, route.body) if kind for name, text in field_docs(kind).items()
+    }
+    lines = [f"{route.summary}.", ""] if names else [f"{route.summary}."]
+    for name in names:
+        lines += textwrap.wrap(f"- ``{name}``: {known.get(name) or _ABOUT[name]}", 120, subsequent_indent="  ")
+    text = "\n".join(f"        {line}".rstrip() for line in lines).lstrip()
+    return f'        """{text}' + ('\n        """\n' if names else '"""\n')
 
 
 def generate() -> str:

@@ -17,6 +17,7 @@ import pytest
 import stepwell
 import stepwell.app.awaited
 import stepwell.app.blocking
+import stepwell.flow
 import stepwell.state.transaction_buffer
 
 HEAVY = {
@@ -130,6 +131,54 @@ def test_both_faces_are_made_from_the_same_arguments(name: str) -> None:
 def test_every_public_method_of_a_face_is_documented(name: str) -> None:
     for kind in PAIRS[name]:
         assert [each for each, function in functions(kind).items() if not function.__doc__] == []
+
+
+# Methods of public classes that other parts of Stepwell call, and no user.
+INNER = {
+    "BufferedScope.add",
+    "Entry.of",
+    "ErasureReceipt.signed",
+    "ErrorRecord.of",
+    "ExecutionSummary.of",
+    "Exploration.findings",
+    "Hook.call",
+    "Hook.fault",
+    "Hook.wants",
+    "ItemSummary.of",
+    "Place.form",
+    "Receipt.found",
+    "Receipt.of",
+    "Receipt.read",
+    "RunLogFilter.filter",
+    "ScheduleSummary.of",
+    "StateChange.of",
+    "StateChange.seen_at",
+} | {f"{name}.{each}" for name in ("Transaction", "AsyncTransaction") for each in ("add", "write_state")}
+INNER |= {f"{name}.wait_async" for name in ("CachedState", "AsyncCachedState")}
+
+
+def callables() -> dict[str, object]:
+    """Every public function and method, by its name."""
+    names = {name: getattr(module, name) for module in (stepwell, stepwell.flow) for name in module.__all__}
+    names |= {kind.__name__: kind for pair in PAIRS.values() for kind in pair}
+    found = {name: thing for name, thing in names.items() if inspect.isfunction(thing)}
+    for name, kind in names.items():
+        if inspect.isclass(kind) and not issubclass(kind, Exception):
+            for each, member in members(kind).items():
+                function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
+                if inspect.isfunction(function) and (function.__module__ or "").startswith("stepwell"):
+                    found[f"{name}.{each}"] = function
+    return {name: function for name, function in found.items() if name not in INNER}
+
+
+def test_docstrings_name_every_parameter() -> None:
+    missing = {}
+    for name, function in callables().items():
+        parameters = set(inspect.signature(function).parameters) - {"self", "cls"}
+        named = set(re.findall(r"``(\w+)``", inspect.getdoc(function) or ""))
+        if parameters - named:
+            missing[name] = sorted(parameters - named)
+    assert missing == {}
 
 
 @pytest.mark.parametrize("name", ["Stepwell", "ExecutionIndex", "ScopedState", "State", "Transaction", "StateTransaction"])

@@ -146,7 +146,10 @@ class TemporalWorker:
         await service.run()
 
     def drain(self, grace_seconds: float | None = None) -> None:
-        """Take no more tasks and return at once; ``close`` waits for the end. Steps under way have their grace."""
+        """Take no more tasks, and return at once; ``close`` waits for the end.
+
+        - ``grace_seconds``: how long steps under way may still take; None: until they end.
+        """
         if self._service is not None:
             self._service.stop(grace_seconds)
 

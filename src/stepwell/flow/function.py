@@ -708,6 +708,7 @@ def step(
     After a crash, the recorded output is returned and the function does not run again. Outside a workflow, a call just runs
     it.
 
+    - ``function``: a ``def`` or ``async def`` function.
     - ``name``: the name in the record; the function's name by default.
     - ``retry``: the retry policy; one attempt by default.
     - ``timeout_seconds``: how long one attempt may take, as seconds or a span such as ``"30s"``.
@@ -777,6 +778,7 @@ def workflow(
 ) -> Workflow[P, T] | Callable[[Callable[P, T]], Workflow[P, T]]:
     """Turn a function into a workflow, which ``well.start`` and ``well.enqueue`` run as a durable execution.
 
+    - ``function``: a ``def`` or ``async def`` function.
     - ``name``: the name by which executions find it; the function's name by default.
     - ``version``: a process runs executions of this version and of earlier ones.
     - ``timeout``: how long a run may take, including its waits.

@@ -233,7 +233,11 @@ class Retry(PlainRecord, metaclass=_RetryMeta, frozen=True, omit_defaults=True, 
         return self._longest(attempt) * (1 - self.jitter * random)
 
     def allows(self, attempt: int, errors: Iterable[str] = ()) -> bool:
-        """Return whether another attempt follows failed attempt ``attempt`` (from 1), given all names of its error."""
+        """Return whether another attempt follows a failed one.
+
+        - ``attempt``: the number of the attempt that failed, from 1.
+        - ``errors``: all names of its error: those of its class and of the classes that it inherits from.
+        """
         return attempt < self.attempts and not set(errors) & set(self.non_retryable)
 
     def _longest(self, attempt: int) -> float:

@@ -103,6 +103,9 @@ def read_archive(folder: str | Path, execution_id: str) -> list[bytes]:
     The same receipts may be there twice, if a process died between archiving and removing them. Raise ``NotFound`` if the
     archive has nothing of the execution, and ``InvalidBackup`` for a damaged file.
 
+    - ``folder``: the folder of the archive.
+    - ``execution_id``: the execution.
+
     Example:
 
         for proof in read_archive("/archive", "order-7"):

@@ -426,7 +426,12 @@ class _Revision(msgspec.Struct):
 
 
 def list_backups(folder: str | Path) -> list[BackupSummary]:
-    """Return the backups that a folder keeps, the oldest first. Raise ``InvalidBackup`` if it has none that can be read."""
+    """Return the backups that a folder keeps, the oldest first.
+
+    - ``folder``: the folder.
+
+    Raise ``InvalidBackup`` if it has none that can be read.
+    """
     return [
         BackupSummary(each.backup_id, each.generation, from_ms(each.created_ms), each.counts, each.digest)
         for each in manifests(Path(folder))

@@ -58,14 +58,14 @@ class IssuedToken(PlainRecord, frozen=True, kw_only=True):
 
 
 class SignalLink(PlainRecord, frozen=True, kw_only=True):
-    """A link with which somebody without an account sends one signal to one run."""
+    """A link with which a person without an account sends one signal to one run."""
 
     execution_id: str
     workspace: str
     signal: str
     """The name of the signal, or the key of the approval."""
     by: str | None = None
-    """The person to whom the link was given; None: whoever opens it says so."""
+    """The person to whom the link was given; None: the person who opens it gives a name."""
     created_by: str
     """Who asked for it, for the person who opens it and the audit."""
     expires_at: datetime

@@ -64,7 +64,11 @@ class KeyRing(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, keys: Mapping[str, bytes], active: str | None = None) -> KeyRing:
-        """Return a ring of keys; without ``active``, the last one encrypts."""
+        """Return a ring of keys.
+
+        - ``keys``: keys of 32 bytes by name.
+        - ``active``: the name of the key that encrypts; None: the last one.
+        """
         if not isinstance(keys, Mapping) or not keys:
             raise InvalidInput("a key ring has one key at least: a dict from its id to 32 bytes")
         return cls(dict(keys), list(keys)[-1] if active is None else active)

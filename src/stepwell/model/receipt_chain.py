@@ -452,7 +452,15 @@ def write_proof(head: Head, base: StoredSnapshot | None, rows: Iterable[StoredCo
 
 
 def verify_proof(data: bytes, *, key: bytes | None = None) -> Verification:
-    """Check a proof by itself: every link, digest and state, up to the end that its first line names."""
+    """Check a proof by itself, without a store, and return every problem that was found.
+
+    It checks every link, digest and state, up to the end that the first line of the proof names.
+
+    - ``data``: the bytes that ``well.export`` returned, or those of a file of ``well.archive``.
+    - ``key``: the signing key of the well, to check the signature of the last receipt, too.
+
+    Raise ``InvalidInput`` for bytes that are no proof. A broken chain raises nothing: it is in the result.
+    """
     if not isinstance(data, bytes):
         raise InvalidInput(f"a proof is the bytes of a file, not {type(data).__name__}; read it with Path(...).read_bytes()")
     if key is not None and not isinstance(key, bytes):

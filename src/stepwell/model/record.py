@@ -167,7 +167,10 @@ class Token(PlainRecord, frozen=True):
     status: Presence = Presence.ACTIVE
 
     def replace(self, **changes: Any) -> Token:
-        """Return the same token with some fields changed."""
+        """Return the same token with some fields changed.
+
+        - ``changes``: the new values by field.
+        """
         return msgspec.structs.replace(self, **changes)
 
 

@@ -93,32 +93,55 @@ class Scope(PlainRecord, frozen=True, metaclass=_ScopeMeta):
 
     @classmethod
     def of_workspace(cls, workspace: Id) -> Scope:
-        """Return the scope of a workspace."""
+        """Return the scope of a workspace.
+
+        - ``workspace``: the workspace.
+        """
         return cls("workspace", id_text(workspace))
 
     @classmethod
     def of_workflow(cls, workflow_id: Id, workspace: Id = DEFAULT_WORKSPACE) -> Scope:
-        """Return the scope of a workflow in a workspace, which all its executions share."""
+        """Return the scope of a workflow in a workspace, which all its executions share.
+
+        - ``workflow_id``: the workflow's name.
+        - ``workspace``: the workspace.
+        """
         return cls("workflow", id_text(workspace), (id_text(workflow_id),))
 
     @classmethod
     def of_step(cls, workflow_id: Id, step: str, workspace: Id = DEFAULT_WORKSPACE) -> Scope:
-        """Return the scope of a step of a workflow in a workspace."""
+        """Return the scope of a step of a workflow in a workspace.
+
+        - ``workflow_id``, ``step``: the names of the workflow and the step.
+        - ``workspace``: the workspace.
+        """
         return cls("step", id_text(workspace), (id_text(workflow_id), step))
 
     @classmethod
     def of_conversation(cls, conversation_id: Id, workspace: Id = DEFAULT_WORKSPACE) -> Scope:
-        """Return the scope of a conversation in a workspace."""
+        """Return the scope of a conversation in a workspace.
+
+        - ``conversation_id``: the conversation.
+        - ``workspace``: the workspace.
+        """
         return cls("conversation", id_text(workspace), (id_text(conversation_id),))
 
     @classmethod
     def of_user(cls, user: Id, workspace: Id = DEFAULT_WORKSPACE) -> Scope:
-        """Return the scope of a user in a workspace."""
+        """Return the scope of a user in a workspace.
+
+        - ``user``: the user.
+        - ``workspace``: the workspace.
+        """
         return cls("user", id_text(workspace), (id_text(user),))
 
     @classmethod
     def custom(cls, namespace: Id, workspace: Id = DEFAULT_WORKSPACE) -> Scope:
-        """Return a scope of a workspace under a name of your own."""
+        """Return a scope of a workspace under a name of your own.
+
+        - ``namespace``: the name.
+        - ``workspace``: the workspace.
+        """
         return cls("custom", id_text(workspace), (id_text(namespace),))
 
     def seen_from(self, workspace: str) -> Scope:
@@ -126,6 +149,8 @@ class Scope(PlainRecord, frozen=True, metaclass=_ScopeMeta):
 
         The workspace ``default`` stands for the execution's own, so that one program keeps the state of two workspaces apart.
         Raise ``InvalidInput`` for any other workspace than its own.
+
+        - ``workspace``: the workspace of the execution.
         """
         if self.kind == "global" or self.workspace == workspace:
             return self

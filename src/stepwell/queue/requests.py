@@ -105,7 +105,12 @@ class QueueRequest(PlainRecord, frozen=True, kw_only=True):
 
 
 def workspace_queue(workspace: str) -> str:
-    """Return the name of a workspace's own queue. Raise ``InvalidInput`` for an invalid workspace id."""
+    """Return the name of a workspace's own queue.
+
+    - ``workspace``: the id of the workspace.
+
+    Raise ``InvalidInput`` for an invalid workspace id.
+    """
     return f"workflow.workspace.{check_key(workspace, 'a workspace id')}"
 
 
@@ -262,11 +267,15 @@ def enqueue(
 ) -> str:
     """Request an execution of a workflow from inside a step, and return the queue item's id.
 
-    The parameters are those of ``well.enqueue``; workspace and engine are the execution's own unless others are named. The item
-    lands in the commit that records the step's output: if it is refused, so is that commit. With a ``key`` or an
-    ``execution_id`` the id is that of the existing item, if there is one. Whether an item stands for the request by
-    ``singleton`` or ``debounce`` is decided at the commit; that item has another id. What it holds is about the subject of the
-    execution that asks, if it has one; another ``subject`` cannot be named here.
+    The item lands in the commit that records the step's output: if it is refused, so is that commit.
+
+    - ``workflow``, ``value``, ``queue``, ``priority``, ``debounce``, ``delay``, ``run_at``, ``max_attempts``, ``governance``: as
+      for ``well.enqueue``.
+    - ``workspace``, ``engine``: those of the execution that asks, unless others are named.
+    - ``key``, ``execution_id``: as for ``well.enqueue``; the id of the existing item is returned, if there is one.
+    - ``singleton``: as for ``well.enqueue``. The commit decides whether another item stands for the request, with ``singleton`` or
+      ``debounce``; that item has another id than the one that is returned.
+    - ``subject``: whose data the item holds. It is the subject of the execution that asks; no other can be named here.
 
     Raise ``InvalidInput`` outside a step, and for what ``well.enqueue`` refuses.
 

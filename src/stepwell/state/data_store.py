@@ -80,7 +80,10 @@ class DataStore:
 
     @classmethod
     def of(cls, state: ExecutionState) -> DataStore:
-        """Return a read-only store of an execution's state at one revision."""
+        """Return a read-only store of an execution's state at one revision.
+
+        - ``state``: the execution's state.
+        """
         store, entries = cls(state.identity), state.entries()
         store._trigger = entries["trigger"].get(ONLY)
         # Errors are no outputs: a step that failed is in the run's record of steps.
@@ -92,7 +95,12 @@ class DataStore:
         return store
 
     def set_trigger(self, trigger: Trigger | Value) -> None:
-        """Record what started the execution, once. Raise ``AlreadyRecorded`` for a second one: the first stays."""
+        """Record what started the execution, once.
+
+        - ``trigger``: a trigger such as ``ManualTrigger``, or any value.
+
+        Raise ``AlreadyRecorded`` for a second one: the first stays.
+        """
         data = encode_trigger(trigger, self._limits)
         with self._writing():
             if self._trigger is not None:
@@ -105,7 +113,13 @@ class DataStore:
         return None if data is None else decode_trigger(data)
 
     def set_step_output(self, name: str, output: StepOutput) -> None:
-        """Record a step's output, once per name. Raise ``AlreadyRecorded`` for a second one: the first stays."""
+        """Record a step's output, once per name.
+
+        - ``name``: the step's name.
+        - ``output``: its output, with its times.
+
+        Raise ``AlreadyRecorded`` for a second one: the first stays.
+        """
         check_key(name, "a step's name", self._limits.key_bytes)
         data = encode_step(output, self._limits)
         with self._writing():
@@ -113,7 +127,10 @@ class DataStore:
                 raise AlreadyRecorded(f"step {name!r} has its output already and is written once; the first one stays")
 
     def get_step_output(self, name: str) -> StepOutput | None:
-        """Return a step's output; None if there is none, as of a step that failed."""
+        """Return a step's output, or None if there is none, as of a step that failed.
+
+        - ``name``: the step's name.
+        """
         data = self._steps.get(name)
         return None if data is None else decode_step(data)
 
@@ -122,7 +139,11 @@ class DataStore:
         return {name: decode_step(data) for name, data in self._steps.copy().items()}
 
     def set_variable(self, name: str, value: Value) -> None:
-        """Set a variable; the last write wins. None is a value."""
+        """Set a variable; the last write wins.
+
+        - ``name``: the variable's name.
+        - ``value``: the value; None is one.
+        """
         if name not in self._variables:
             check_key(name, "a variable's name", self._limits.key_bytes)
         frozen = freeze(value, self._limits)
@@ -132,14 +153,21 @@ class DataStore:
             self._variables[name] = frozen
 
     def get_variable(self, name: str, default: Value = None) -> Value:
-        """Return a copy of a variable's value, or ``default`` if it was never set."""
+        """Return a copy of a variable's value.
+
+        - ``name``: the variable's name.
+        - ``default``: what to return for a variable that was never set.
+        """
         frozen = self._variables.get(name, _MISSING)
         if frozen is _MISSING:
             return default
         return decode(frozen) if type(frozen) is bytes else frozen
 
     def has_variable(self, name: str) -> bool:
-        """Return whether a variable was set, even to None."""
+        """Return whether a variable was set, even to None.
+
+        - ``name``: the variable's name.
+        """
         return name in self._variables
 
     def get_all_variables(self) -> dict[str, Value]:
@@ -147,7 +175,13 @@ class DataStore:
         return {name: thaw(frozen) for name, frozen in self._variables.copy().items()}
 
     def set_loop_context(self, loop_id: str, context: LoopContext) -> None:
-        """Replace the position of a loop. Raise ``InvalidInput`` if ``context`` belongs to another loop."""
+        """Replace the position of a loop.
+
+        - ``loop_id``: the loop's id.
+        - ``context``: the position.
+
+        Raise ``InvalidInput`` if ``context`` belongs to another loop.
+        """
         data = encode_loop(context, self._limits)
         if context.loop_id != loop_id:
             raise InvalidInput(f"the context is of loop {context.loop_id!r}, not of {loop_id!r}")
@@ -155,7 +189,10 @@ class DataStore:
             self._loops[loop_id] = data
 
     def get_loop_context(self, loop_id: str) -> LoopContext | None:
-        """Return the position of a loop, or None."""
+        """Return the position of a loop, or None.
+
+        - ``loop_id``: the loop's id.
+        """
         data = self._loops.get(loop_id)
         return None if data is None else decode_loop(data)
 

@@ -88,7 +88,10 @@ class Buffer:
         self._batch: list[Planned] = []
 
     def set_context(self, context: Mapping[str, Value]) -> None:
-        """Replace the context by a dict of values."""
+        """Replace the context.
+
+        - ``context``: a dict of values.
+        """
         self._add("set_context", lambda: SetContext(Raw(self._object(context, "the context"))))
 
     def update_context(self, change: Callable[[dict[str, Value]], Mapping[str, Value]]) -> None:
@@ -106,7 +109,11 @@ class Buffer:
         self._add_later(change, advice, Computed("update_context", PatchContext, lambda draft: self._context_patch(draft, change)))
 
     def set_variable(self, name: str, value: Value) -> None:
-        """Set a variable; the last write wins."""
+        """Set a variable; the last write wins.
+
+        - ``name``: the variable's name.
+        - ``value``: None, a bool, number or text, or a list or dict of these.
+        """
         self._add(
             "set_variable",
             lambda: SetVariable(
@@ -116,11 +123,21 @@ class Buffer:
         )
 
     def set_trigger(self, trigger: Trigger | Value) -> None:
-        """Record what started the execution, once. Refused at the commit with ``AlreadyRecorded`` if there is one."""
+        """Record what started the execution, once.
+
+        - ``trigger``: a trigger such as ``ManualTrigger``, or any value.
+
+        Refused at the commit with ``AlreadyRecorded`` if there is one.
+        """
         self._add("set_trigger", lambda: SetTrigger(Raw(encode_trigger(trigger, self._limits))))
 
     def record_step(self, step: StepOutput) -> None:
-        """Record a step's output under its ``node_name``, once. Refused at the commit with ``AlreadyRecorded`` if there is one."""
+        """Record a step's output under its ``node_name``, once.
+
+        - ``step``: the output with its name and times.
+
+        Refused at the commit with ``AlreadyRecorded`` if there is one.
+        """
         # Not through _add: most transactions do only this, and a function inside a function costs a microsecond.
         try:
             self._batch.append(RecordStep(step.node_name, Raw(encode_step(step, self._limits))))
@@ -128,7 +145,10 @@ class Buffer:
             self._refuse("record_step", error)
 
     def set_loop_context(self, loop: LoopContext) -> None:
-        """Replace the position of a loop."""
+        """Replace the position of a loop.
+
+        - ``loop``: the position, with the id of its loop.
+        """
         self._add("set_loop_context", lambda: SetLoop(loop_id=loop.loop_id, loop=Raw(encode_loop(loop, self._limits))))
 
     def add_token(self, token_id: Id, *, node: str, scope: Id = "root", value: Value = None) -> None:
@@ -144,12 +164,18 @@ class Buffer:
         self._add("add_token", lambda: AddToken(token_id, Raw(encode_token(token, self._limits))))
 
     def remove_token(self, token_id: Id) -> None:
-        """Remove a token. Refused at the commit if there is none with this id."""
+        """Remove a token.
+
+        - ``token_id``: the token's id.
+
+        Refused at the commit if there is none with this id.
+        """
         self._add("remove_token", lambda: RemoveToken(check_key(token_id, "token_id", self._limits.key_bytes)))
 
     def update_token(self, token_id: Id, change: Callable[[Token], Token | Mapping[str, Value]]) -> None:
         """Change a token by a function, which is called at the commit.
 
+        - ``token_id``: the token's id.
         - ``change``: a function from the ``Token`` to a ``Token``, or to a dict with some of ``node``, ``scope`` and
           ``value``.
 
@@ -161,16 +187,32 @@ class Buffer:
         self._add_later(change, advice, make)
 
     def enter_scope(self, scope_id: Id, parent: Id = "root") -> None:
-        """Open a cancel scope inside another. Refused if the id exists, or the parent does not exist or is cancelled."""
+        """Open a cancel scope inside another.
+
+        - ``scope_id``: its id, which must be new.
+        - ``parent``: the scope that it is inside of.
+
+        Refused if the id exists, or the parent does not exist or is cancelled.
+        """
         most = self._limits.key_bytes
         self._add("enter_scope", lambda: EnterScope(check_id(scope_id, "scope_id", most), check_id(parent, "parent", most)))
 
     def exit_scope(self, scope_id: Id) -> None:
-        """Close a cancel scope. Refused if it is ``root``, does not exist, or still holds tokens or scopes."""
+        """Close a cancel scope.
+
+        - ``scope_id``: the scope's id.
+
+        Refused if it is ``root``, does not exist, or still holds tokens or scopes.
+        """
         self._add("exit_scope", lambda: ExitScope(check_id(scope_id, "scope_id", self._limits.key_bytes)))
 
     def cancel_scope(self, scope_id: Id) -> None:
-        """Cancel a scope with all tokens and scopes inside. Refused if it does not exist."""
+        """Cancel a scope with all tokens and scopes inside.
+
+        - ``scope_id``: the scope's id.
+
+        Refused if it does not exist.
+        """
         self._add("cancel_scope", lambda: CancelScopeMutation(check_id(scope_id, "scope_id", self._limits.key_bytes)))
 
     def increment_step_count(self) -> None:
@@ -178,11 +220,19 @@ class Buffer:
         self._batch.append(IncrementStepCount())
 
     def set_metadata(self, metadata: Mapping[str, Value]) -> None:
-        """Replace the free metadata of the execution by a dict of values."""
+        """Replace the free metadata of the execution.
+
+        - ``metadata``: a dict of values.
+        """
         self._add("set_metadata", lambda: SetMetadata(Raw(self._object(metadata, "the metadata"))))
 
     def set_status(self, status: str) -> None:
-        """Change the status of the execution. Refused if its present status has no such transition."""
+        """Change the status of the execution.
+
+        - ``status``: the name of the new status.
+
+        Refused if its present status has no such transition.
+        """
         self._add("set_status", lambda: SetStatus(str(status)))
 
     def state(self, scope: Scope | HasScope) -> BufferedScope:
@@ -326,6 +376,8 @@ class BufferedScope:
     def set(self, key: str, value: Value, ttl: Span | None = None, *, sliding: bool = False) -> None:
         """Set a key.
 
+        - ``key``: the key.
+        - ``value``: the value.
         - ``ttl``: after this time the key is gone; None keeps it for ever.
         - ``sliding``: every use starts the ``ttl`` anew.
         """
@@ -334,6 +386,8 @@ class BufferedScope:
     def set_if_absent(self, key: str, value: Value, ttl: Span | None = None, *, sliding: bool = False) -> None:
         """Set a key that must not exist; the commit raises ``Conflict`` if it does.
 
+        - ``key``: the key.
+        - ``value``: the value.
         - ``ttl``: after this time the key is gone; None keeps it for ever.
         - ``sliding``: every use starts the ``ttl`` anew.
         """
@@ -342,17 +396,28 @@ class BufferedScope:
     def compare_and_set(self, key: str, value: Value, *, revision: int, ttl: Span | None = None) -> None:
         """Set a key that must be at a revision; the commit raises ``Conflict`` if it is at another.
 
+        - ``key``: the key.
+        - ``value``: the new value.
         - ``revision``: the revision that ``entry`` gave; 0 if the key must be absent.
         - ``ttl``: after this time the key is gone; None keeps it for ever.
         """
         self._put(key, value, ttl, sliding=False, expected=revision, is_compared=True)
 
     def delete(self, key: str) -> None:
-        """Delete a key; nothing happens if it is absent."""
+        """Delete a key; nothing happens if it is absent.
+
+        - ``key``: the key.
+        """
         self._write(lambda: Delete(self._path, self._key(key)))
 
     def increment(self, key: str, by: float = 1) -> None:
-        """Add ``by`` to a number; an absent key counts as 0. The commit is refused if the value is not a number."""
+        """Add to a number; an absent key counts as 0.
+
+        - ``key``: the key.
+        - ``by``: what to add.
+
+        The commit is refused if the value is not a number.
+        """
         self._write(lambda: Increment(self._path, self._key(key), check_number(by)))
 
     def _put(

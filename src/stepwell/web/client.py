@@ -114,7 +114,11 @@ class Client(Operations):
         return ClientRun(self, run_id, workspace)
 
     def run(self, execution_id: str, *, workspace: str | None = None) -> ClientRun:
-        """Return the handle of an existing run. Nothing is looked up."""
+        """Return the handle of an existing run. Nothing is looked up: its calls raise ``NotFound`` if there is no such run.
+
+        - ``execution_id``: the id of the run.
+        - ``workspace``: only with a token for all of the store.
+        """
         return ClientRun(self, execution_id, workspace)
 
     def enqueue(
@@ -130,9 +134,13 @@ class Client(Operations):
         run_at: datetime | None = None,
         max_attempts: int = 3,
     ) -> EnqueuedItem:
-        """Request a run for when its workspace has capacity, and return the queue item. The parameters are those of ``Stepwell``.
+        """Request a run for when its workspace has capacity, and return the queue item.
 
-        Without a ``key`` one is made, so that nothing is enqueued twice.
+        - ``workflow``: the name of a workflow.
+        - ``value``: the input. Without one the workflow's parameters take their defaults.
+        - ``workspace``: only with a token for all of the store.
+        - ``queue``, ``priority``, ``delay``, ``run_at``, ``max_attempts``: as for ``Stepwell.enqueue``.
+        - ``key``: an idempotency key of your own; without one, Stepwell makes one, so that nothing is enqueued twice.
         """
         return self.enqueue_item(
             workflow=workflow,
@@ -240,19 +248,36 @@ class ClientRun:
                 raise TimeoutError(f"execution {self.execution_id!r} is still {found.status}; it goes on, ask again later")
 
     def signal(self, name: str, value: Value = None) -> None:
-        """Send a signal. A reply that was lost is asked for again: the signal is sent once."""
+        """Send a signal. A reply that was lost is asked for again: the signal is sent once.
+
+        - ``name``: the signal's name.
+        - ``value``: what the wait returns.
+
+        Raise ``ExecutionEnded`` if the run has ended.
+        """
         self._client.signal_run(self.execution_id, name=name, value=value, idempotency_key=new_id(), workspace=self._workspace)
 
     def cancel(self, *, scope: str | None = None) -> None:
-        """Request the run and its children to end, or cancel a scope of it."""
+        """Request the run and its children to end, or cancel a scope of it.
+
+        - ``scope``: the name of an open scope of the definition; None for the whole run.
+
+        Raise ``ExecutionEnded`` if the run has ended, and ``NotFound`` if no such scope is open.
+        """
         self._client.cancel_run(self.execution_id, scope=scope, idempotency_key=new_id(), workspace=self._workspace)
 
     def cancel_step(self, step: str) -> None:
-        """Cancel a step of the run: now if it is under way, else when it begins."""
+        """Cancel a step of the run: now if it is under way, else when it begins.
+
+        - ``step``: the step's name, as ``steps`` gives it.
+        """
         self._client.cancel_step(self.execution_id, step=step, idempotency_key=new_id(), workspace=self._workspace)
 
     def retry(self) -> None:
-        """Continue a failed run at the step that failed."""
+        """Continue a failed run at the step that failed.
+
+        Raise ``Conflict`` if the run did not fail.
+        """
         self._client.retry_run(self.execution_id, idempotency_key=new_id(), workspace=self._workspace)
 
     def progress(self) -> Progress:
@@ -260,11 +285,17 @@ class ClientRun:
         return self._client.get_progress(self.execution_id, workspace=self._workspace)
 
     def state(self, at: int | None = None) -> RunState:
-        """Return the state of the run, now or at a revision."""
+        """Return the state of the run, now or at a revision.
+
+        - ``at``: the revision; None for now.
+        """
         return self._client.get_run_state(self.execution_id, at=at, workspace=self._workspace)
 
     def steps(self, at: int | None = None) -> list[StepRecord]:
-        """Return every step of the run with its attempts."""
+        """Return every step of the run with its attempts.
+
+        - ``at``: a revision, to see the steps as they were then; None for now.
+        """
         return self._client.list_steps(self.execution_id, at=at, workspace=self._workspace).items
 
     def receipts(self) -> list[ReceiptView]:

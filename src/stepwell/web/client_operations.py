@@ -50,8 +50,7 @@ __all__ = ["Operations"]
 class Operations:
     """Calls of the HTTP API, named by their ``operationId``.
 
-    Every call raises the error of its problem: the class that has the code, such as ``NotFound``, or ``RequestFailed``. An
-    ``idempotency_key`` makes a retry safe. With a token for all of the store, ``workspace`` chooses the workspace.
+    Every call raises the error of its problem: the class that has the code, such as ``NotFound``, or ``RequestFailed``.
     """
 
     def _call(
@@ -70,11 +69,17 @@ class Operations:
         return self._call("GET", "/openapi.json", {200: dict[str, Any]}, {}, None, {})
 
     def get_caller(self, *, workspace: str | None = None) -> CallerInfo:
-        """Return who the token stands for."""
+        """Return who the token stands for.
+
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call("GET", "/whoami", {200: CallerInfo}, {"workspace": workspace}, None, {})
 
     def get_system(self, *, workspace: str | None = None) -> SystemInfo:
-        """Return the state of this server and its store."""
+        """Return the state of this server and its store.
+
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call("GET", "/system", {200: SystemInfo}, {"workspace": workspace}, None, {})
 
     def list_problems(self) -> Page[ProblemKind]:
@@ -82,11 +87,19 @@ class Operations:
         return self._call("GET", "/problems", {200: Page[ProblemKind]}, {}, None, {})
 
     def get_problem(self, code: str) -> ProblemKind:
-        """Return one kind of error."""
+        """Return one kind of error.
+
+        - ``code``: the code of the error, such as ``precondition_failed`` or ``SW-200``.
+        """
         return self._call("GET", f"/problems/{quote(code, safe='')}", {200: ProblemKind}, {}, None, {})
 
     def list_approvals(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[OpenOffer]:
-        """Return the answers that waiting runs accept now, newest runs first."""
+        """Return the answers that waiting runs accept now, newest runs first.
+
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", "/approvals", {200: Page[OpenOffer]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
         )
@@ -101,7 +114,15 @@ class Operations:
         idempotency_key: str | None = None,
         workspace: str | None = None,
     ) -> CreatedLink:
-        """Create a link that sends one signal, once."""
+        """Create a link that sends one signal, once.
+
+        - ``execution_id``: the run.
+        - ``signal``: the name of an answer that the run accepts now.
+        - ``by``: the person to whom it is given; null: the person who opens it gives a name.
+        - ``ttl_ms``: after this time the link is refused.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/runs/{quote(execution_id, safe='')}/links",
@@ -114,7 +135,13 @@ class Operations:
     def list_runs(
         self, *, filter: str = "", limit: int = 50, cursor: str | None = None, workspace: str | None = None
     ) -> Page[ExecutionSummary]:
-        """Return a page of runs, newest first."""
+        """Return a page of runs, newest first.
+
+        - ``filter``: terms such as ``status:FAILED workflow:checkout``.
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             "/runs",
@@ -125,11 +152,18 @@ class Operations:
         )
 
     def count_runs(self, *, workflow: str | None = None, workspace: str | None = None) -> Page[RunCount]:
-        """Return how many runs have each status, up to a thousand."""
+        """Return how many runs have each status, up to a thousand.
+
+        - ``workflow``: count only runs of this workflow.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call("GET", "/run_counts", {200: Page[RunCount]}, {"workflow": workflow, "workspace": workspace}, None, {})
 
     def count_hours(self, *, workspace: str | None = None) -> RunHours:
-        """Return how many runs began in each of the last 24 hours, up to a thousand."""
+        """Return how many runs began in each of the last 24 hours, up to a thousand.
+
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call("GET", "/run_hours", {200: RunHours}, {"workspace": workspace}, None, {})
 
     def start_run(
@@ -142,7 +176,15 @@ class Operations:
         prefer: str | None = None,
         workspace: str | None = None,
     ) -> StartedRun | RunView:
-        """Start a run."""
+        """Start a run.
+
+        - ``workflow``: the name of a workflow function of the server, or of a stored definition.
+        - ``input``: without it, the workflow's parameters take their defaults.
+        - ``execution_id``: an id of your own, which makes a retry safe; null: one is made.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``prefer``: ``wait=10`` to wait up to ten seconds for the result.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             "/runs",
@@ -153,7 +195,11 @@ class Operations:
         )
 
     def get_run(self, execution_id: str, *, workspace: str | None = None) -> RunView:
-        """Return a run."""
+        """Return a run.
+
+        - ``execution_id``: the run.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call("GET", f"/runs/{quote(execution_id, safe='')}", {200: RunView}, {"workspace": workspace}, None, {})
 
     def put_run(
@@ -165,7 +211,14 @@ class Operations:
         prefer: str | None = None,
         workspace: str | None = None,
     ) -> StartedRun | RunView:
-        """Start a run under an id of the caller's own."""
+        """Start a run under an id of the caller's own.
+
+        - ``execution_id``: the run.
+        - ``workflow``: the name of a workflow function of the server, or of a stored definition.
+        - ``input``: without it, the workflow's parameters take their defaults.
+        - ``prefer``: ``wait=10`` to wait up to ten seconds for the result.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "PUT",
             f"/runs/{quote(execution_id, safe='')}",
@@ -176,13 +229,23 @@ class Operations:
         )
 
     def delete_run(self, execution_id: str, *, if_match: str | None = None, workspace: str | None = None) -> None:
-        """Delete a run with its history."""
+        """Delete a run with its history.
+
+        - ``execution_id``: the run.
+        - ``if_match``: the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         self._call(
             "DELETE", f"/runs/{quote(execution_id, safe='')}", {204: None}, {"workspace": workspace}, None, {"If-Match": if_match}
         )
 
     def get_result(self, execution_id: str, *, wait: float = 0, workspace: str | None = None) -> RunView:
-        """Return a run when it has ended, or as it is after the wait."""
+        """Return a run when it has ended, or as it is after the wait.
+
+        - ``execution_id``: the run.
+        - ``wait``: how many seconds to wait for the end.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             f"/runs/{quote(execution_id, safe='')}/result",
@@ -193,13 +256,23 @@ class Operations:
         )
 
     def get_run_state(self, execution_id: str, *, at: int | None = None, workspace: str | None = None) -> RunState:
-        """Return the state of a run."""
+        """Return the state of a run.
+
+        - ``execution_id``: the run.
+        - ``at``: the revision; null: the newest.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", f"/runs/{quote(execution_id, safe='')}/state", {200: RunState}, {"at": at, "workspace": workspace}, None, {}
         )
 
     def list_steps(self, execution_id: str, *, at: int | None = None, workspace: str | None = None) -> Page[StepRecord]:
-        """Return the steps of a run with their attempts."""
+        """Return the steps of a run with their attempts.
+
+        - ``execution_id``: the run.
+        - ``at``: the revision; null: the newest.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             f"/runs/{quote(execution_id, safe='')}/steps",
@@ -210,7 +283,11 @@ class Operations:
         )
 
     def get_progress(self, execution_id: str, *, workspace: str | None = None) -> Progress:
-        """Return how far a run is."""
+        """Return how far a run is.
+
+        - ``execution_id``: the run.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", f"/runs/{quote(execution_id, safe='')}/progress", {200: Progress}, {"workspace": workspace}, None, {}
         )
@@ -218,19 +295,34 @@ class Operations:
     def get_trace(
         self, execution_id: str, *, level: Literal["none", "min", "full"] = "full", workspace: str | None = None
     ) -> Trace:
-        """Return what a run did, in order."""
+        """Return what a run did, in order.
+
+        - ``execution_id``: the run.
+        - ``level``: ``full``, ``min`` without times and values, or ``none``.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", f"/runs/{quote(execution_id, safe='')}/trace", {200: Trace}, {"level": level, "workspace": workspace}, None, {}
         )
 
     def get_drawing(self, execution_id: str, *, workspace: str | None = None) -> bytes:
-        """Return a picture of a run."""
+        """Return a picture of a run.
+
+        - ``execution_id``: the run.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call("GET", f"/runs/{quote(execution_id, safe='')}/drawing", {}, {"workspace": workspace}, None, {})
 
     def list_receipts(
         self, execution_id: str, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None
     ) -> Page[ReceiptView]:
-        """Return a page of receipts, in order."""
+        """Return a page of receipts, in order.
+
+        - ``execution_id``: the run.
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             f"/runs/{quote(execution_id, safe='')}/receipts",
@@ -241,17 +333,31 @@ class Operations:
         )
 
     def get_proof(self, execution_id: str, *, workspace: str | None = None) -> bytes:
-        """Return the proof of a run, for ``stepwell.verify_proof``."""
+        """Return the proof of a run, for ``stepwell.verify_proof``.
+
+        - ``execution_id``: the run.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call("GET", f"/runs/{quote(execution_id, safe='')}/proof", {}, {"workspace": workspace}, None, {})
 
     def verify_run(self, execution_id: str, *, workspace: str | None = None) -> Verification:
-        """Verify every receipt of a run."""
+        """Verify every receipt of a run.
+
+        - ``execution_id``: the run.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", f"/runs/{quote(execution_id, safe='')}/verification", {200: Verification}, {"workspace": workspace}, None, {}
         )
 
     def diff_run(self, execution_id: str, *, a: int, b: int, workspace: str | None = None) -> Page[Change]:
-        """Return the changes between two revisions."""
+        """Return the changes between two revisions.
+
+        - ``execution_id``: the run.
+        - ``a``: the revision to compare from.
+        - ``b``: the revision to compare with.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             f"/runs/{quote(execution_id, safe='')}/diff",
@@ -264,7 +370,13 @@ class Operations:
     def cancel_run(
         self, execution_id: str, *, scope: str | None = None, idempotency_key: str | None = None, workspace: str | None = None
     ) -> Accepted:
-        """Request a run and its children to end, or cancel a scope of it."""
+        """Request a run and its children to end, or cancel a scope of it.
+
+        - ``execution_id``: the run.
+        - ``scope``: a cancel scope of a declared workflow; null: all of the run.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/runs/{quote(execution_id, safe='')}/cancel",
@@ -277,7 +389,13 @@ class Operations:
     def cancel_step(
         self, execution_id: str, *, step: str, idempotency_key: str | None = None, workspace: str | None = None
     ) -> Accepted:
-        """Cancel a step of a run: now if it is under way, else when it begins."""
+        """Cancel a step of a run: now if it is under way, else when it begins.
+
+        - ``execution_id``: the run.
+        - ``step``: its key, such as ``resize[3]``.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/runs/{quote(execution_id, safe='')}/cancel_step",
@@ -288,7 +406,12 @@ class Operations:
         )
 
     def retry_run(self, execution_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Accepted:
-        """Continue a failed run at the step that failed."""
+        """Continue a failed run at the step that failed.
+
+        - ``execution_id``: the run.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/runs/{quote(execution_id, safe='')}/retry",
@@ -301,7 +424,14 @@ class Operations:
     def signal_run(
         self, execution_id: str, *, name: str, value: Any = None, idempotency_key: str | None = None, workspace: str | None = None
     ) -> Accepted:
-        """Send a signal to a run."""
+        """Send a signal to a run.
+
+        - ``execution_id``: the run.
+        - ``name``: the name of the signal.
+        - ``value``: the value that the wait returns.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/runs/{quote(execution_id, safe='')}/signal",
@@ -320,7 +450,14 @@ class Operations:
         idempotency_key: str | None = None,
         workspace: str | None = None,
     ) -> StartedRun:
-        """Start a run from the state of another."""
+        """Start a run from the state of another.
+
+        - ``execution_id``: the run.
+        - ``new_id``: the id of the fork; null: one is made.
+        - ``at``: the revision to copy; null: the newest.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/runs/{quote(execution_id, safe='')}/fork",
@@ -340,7 +477,15 @@ class Operations:
         idempotency_key: str | None = None,
         workspace: str | None = None,
     ) -> BulkReport:
-        """Cancel, retry or delete the runs that match; without a hash, only say which."""
+        """Cancel, retry or delete the runs that match; without a hash, only say which.
+
+        - ``action``: what to do with the runs.
+        - ``ids``: these runs, instead of those that match a filter.
+        - ``filter``: terms such as ``status:FAILED workflow:checkout``.
+        - ``hash``: what a dry run returned; without it, this is a dry run.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             "/bulk",
@@ -359,7 +504,14 @@ class Operations:
         cursor: str | None = None,
         workspace: str | None = None,
     ) -> Page[ErrorGroup]:
-        """Return the groups of failed runs, the one that failed last first."""
+        """Return the groups of failed runs, the one that failed last first.
+
+        - ``status``: list only groups with this status.
+        - ``failures``: how many of the newest failed runs are grouped.
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             "/errors",
@@ -370,7 +522,12 @@ class Operations:
         )
 
     def get_error_group(self, fingerprint: str, *, failures: int = 1000, workspace: str | None = None) -> ErrorGroup:
-        """Return a group of failed runs."""
+        """Return a group of failed runs.
+
+        - ``fingerprint``: the fingerprint of the group.
+        - ``failures``: how many of the newest failed runs are grouped.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             f"/errors/{quote(fingerprint, safe='')}",
@@ -383,7 +540,13 @@ class Operations:
     def resolve_error_group(
         self, fingerprint: str, *, reason: str = "", idempotency_key: str | None = None, workspace: str | None = None
     ) -> ErrorGroup:
-        """Call a group solved; the next failure of its kind opens it again."""
+        """Call a group solved; the next failure of its kind opens it again.
+
+        - ``fingerprint``: the fingerprint of the group.
+        - ``reason``: the reason, for people who look later.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/errors/{quote(fingerprint, safe='')}/resolve",
@@ -404,7 +567,16 @@ class Operations:
         idempotency_key: str | None = None,
         workspace: str | None = None,
     ) -> ErrorGroup:
-        """Ignore a group until a moment, a number of failures or a version."""
+        """Ignore a group until a moment, a number of failures or a version.
+
+        - ``fingerprint``: the fingerprint of the group.
+        - ``until``: the moment at which it opens again.
+        - ``more``: after more than so many further failures.
+        - ``version``: with a failure of this version of its workflow, or a newer one.
+        - ``reason``: the reason, for people who look later.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/errors/{quote(fingerprint, safe='')}/ignore",
@@ -417,7 +589,12 @@ class Operations:
     def reopen_error_group(
         self, fingerprint: str, *, idempotency_key: str | None = None, workspace: str | None = None
     ) -> ErrorGroup:
-        """Open a group that was resolved or ignored."""
+        """Open a group that was resolved or ignored.
+
+        - ``fingerprint``: the fingerprint of the group.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/errors/{quote(fingerprint, safe='')}/reopen",
@@ -430,7 +607,12 @@ class Operations:
     def retry_error_group(
         self, fingerprint: str, *, idempotency_key: str | None = None, workspace: str | None = None
     ) -> RetriedGroup:
-        """Retry every run of a group at the step that failed."""
+        """Retry every run of a group at the step that failed.
+
+        - ``fingerprint``: the fingerprint of the group.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/errors/{quote(fingerprint, safe='')}/retry",
@@ -443,7 +625,13 @@ class Operations:
     def list_items(
         self, *, filter: str = "", limit: int = 50, cursor: str | None = None, workspace: str | None = None
     ) -> Page[ItemSummary]:
-        """Return a page of items, newest first."""
+        """Return a page of items, newest first.
+
+        - ``filter``: terms such as ``status:FAILED queue:mail``.
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             "/queue/items",
@@ -470,7 +658,22 @@ class Operations:
         idempotency_key: str | None = None,
         workspace: str | None = None,
     ) -> EnqueuedItem:
-        """Request a run."""
+        """Request a run.
+
+        - ``workflow``: the name of a workflow function of the server, or of a stored definition.
+        - ``input``: without it, the workflow's parameters take their defaults.
+        - ``queue``: the named queue.
+        - ``priority``: items with a higher priority start first.
+        - ``key``: the same key and request again is the same item.
+        - ``singleton``: true (per workflow) or a shared name: while an item of it has not ended, that item is returned.
+        - ``debounce_ms``: a waiting item takes the newer input and waits again for that long.
+        - ``delay_ms``: start no earlier than this time from now.
+        - ``run_at``: start no earlier than this moment.
+        - ``execution_id``: an id of your own for the run; the same id again is the same item.
+        - ``max_attempts``: how many times the item may be tried to start.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             "/queue/items",
@@ -493,17 +696,30 @@ class Operations:
         )
 
     def get_item(self, item_id: str, *, workspace: str | None = None) -> ItemSummary:
-        """Return an item."""
+        """Return an item.
+
+        - ``item_id``: the item.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call("GET", f"/queue/items/{quote(item_id, safe='')}", {200: ItemSummary}, {"workspace": workspace}, None, {})
 
     def explain_item(self, item_id: str, *, workspace: str | None = None) -> WaitingReason:
-        """Return why an item waits."""
+        """Return why an item waits.
+
+        - ``item_id``: the item.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", f"/queue/items/{quote(item_id, safe='')}/why", {200: WaitingReason}, {"workspace": workspace}, None, {}
         )
 
     def cancel_item(self, item_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> ItemSummary:
-        """Cancel an item."""
+        """Cancel an item.
+
+        - ``item_id``: the item.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/queue/items/{quote(item_id, safe='')}/cancel",
@@ -514,7 +730,12 @@ class Operations:
         )
 
     def redrive_item(self, item_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> EnqueuedItem:
-        """Run a failed or cancelled item again."""
+        """Run a failed or cancelled item again.
+
+        - ``item_id``: the item.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/queue/items/{quote(item_id, safe='')}/redrive",
@@ -525,19 +746,32 @@ class Operations:
         )
 
     def list_lanes(self, *, workspace: str | None = None) -> Page[LaneStats]:
-        """Return what waits and runs in each queue."""
+        """Return what waits and runs in each queue.
+
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call("GET", "/queue/lanes", {200: Page[LaneStats]}, {"workspace": workspace}, None, {})
 
     def get_demand(self, *, workspace: str | None = None) -> Demand:
-        """Return how much work there is."""
+        """Return how much work there is.
+
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call("GET", "/queue/demand", {200: Demand}, {"workspace": workspace}, None, {})
 
     def list_workers(self, *, workspace: str | None = None) -> Page[WorkerPresence]:
-        """Return the workers."""
+        """Return the workers.
+
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call("GET", "/workers", {200: Page[WorkerPresence]}, {"workspace": workspace}, None, {})
 
     def get_queue(self, queue: str, *, workspace: str | None = None) -> QueueSettings:
-        """Return the settings of a queue."""
+        """Return the settings of a queue.
+
+        - ``queue``: the name of the queue.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call("GET", f"/queues/{quote(queue, safe='')}", {200: QueueSettings}, {"workspace": workspace}, None, {})
 
     def put_queue(
@@ -548,7 +782,13 @@ class Operations:
         rate_per_second: float | UnsetType | None = UNSET,
         workspace: str | None = None,
     ) -> QueueSettings:
-        """Set limits of a queue."""
+        """Set limits of a queue.
+
+        - ``queue``: the name of the queue.
+        - ``concurrency``: how many of its items run at once.
+        - ``rate_per_second``: how many of its items start per second.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "PUT",
             f"/queues/{quote(queue, safe='')}",
@@ -559,7 +799,12 @@ class Operations:
         )
 
     def pause_queue(self, queue: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> QueueSettings:
-        """Start no more items of a queue."""
+        """Start no more items of a queue.
+
+        - ``queue``: the name of the queue.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/queues/{quote(queue, safe='')}/pause",
@@ -570,7 +815,12 @@ class Operations:
         )
 
     def resume_queue(self, queue: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> QueueSettings:
-        """Start items of a queue again."""
+        """Start items of a queue again.
+
+        - ``queue``: the name of the queue.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/queues/{quote(queue, safe='')}/resume",
@@ -581,13 +831,22 @@ class Operations:
         )
 
     def list_schedules(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[ScheduleSummary]:
-        """Return the schedules of the workspace."""
+        """Return the schedules of the workspace.
+
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", "/schedules", {200: Page[ScheduleSummary]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
         )
 
     def get_schedule(self, name: str, *, workspace: str | None = None) -> ScheduleSummary:
-        """Return a schedule."""
+        """Return a schedule.
+
+        - ``name``: the name of what the call is about.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call("GET", f"/schedules/{quote(name, safe='')}", {200: ScheduleSummary}, {"workspace": workspace}, None, {})
 
     def put_schedule(
@@ -606,7 +865,21 @@ class Operations:
         max_attempts: int = 3,
         workspace: str | None = None,
     ) -> ScheduleSummary:
-        """Create or replace a schedule."""
+        """Create or replace a schedule.
+
+        - ``name``: the name of what the call is about.
+        - ``workflow``: the name of a workflow function of the server, or of a stored definition.
+        - ``input``: without it, the workflow's parameters take their defaults.
+        - ``cron``: five or six fields, or ``@daily`` and the like.
+        - ``zone``: the time zone of ``cron``, such as ``Europe/Berlin``; null: UTC.
+        - ``every_ms``: an interval.
+        - ``at``: one moment.
+        - ``catch_up``: which ticks to fire that were missed while no worker ran.
+        - ``queue``: the named queue of its items.
+        - ``priority``: items with a higher priority start first.
+        - ``max_attempts``: how many times an item may be tried to start.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "PUT",
             f"/schedules/{quote(name, safe='')}",
@@ -628,11 +901,20 @@ class Operations:
         )
 
     def delete_schedule(self, name: str, *, workspace: str | None = None) -> None:
-        """Delete a schedule."""
+        """Delete a schedule.
+
+        - ``name``: the name of what the call is about.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         self._call("DELETE", f"/schedules/{quote(name, safe='')}", {204: None}, {"workspace": workspace}, None, {})
 
     def pause_schedule(self, name: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> ScheduleSummary:
-        """Fire no more ticks."""
+        """Fire no more ticks.
+
+        - ``name``: the name of what the call is about.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/schedules/{quote(name, safe='')}/pause",
@@ -643,7 +925,12 @@ class Operations:
         )
 
     def resume_schedule(self, name: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> ScheduleSummary:
-        """Fire ticks again."""
+        """Fire ticks again.
+
+        - ``name``: the name of what the call is about.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/schedules/{quote(name, safe='')}/resume",
@@ -654,7 +941,12 @@ class Operations:
         )
 
     def run_schedule(self, name: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> EnqueuedItem:
-        """Enqueue one item now."""
+        """Enqueue one item now.
+
+        - ``name``: the name of what the call is about.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/schedules/{quote(name, safe='')}/run",
@@ -667,7 +959,14 @@ class Operations:
     def backfill_schedule(
         self, name: str, *, start: datetime, end: datetime, idempotency_key: str | None = None, workspace: str | None = None
     ) -> Page[EnqueuedItem]:
-        """Enqueue an item for every tick of a span."""
+        """Enqueue an item for every tick of a span.
+
+        - ``name``: the name of what the call is about.
+        - ``start``: the first moment.
+        - ``end``: the last moment.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/schedules/{quote(name, safe='')}/backfill",
@@ -678,7 +977,13 @@ class Operations:
         )
 
     def list_ticks(self, name: str, *, start: datetime, end: datetime, workspace: str | None = None) -> Page[datetime]:
-        """Return the ticks of a span: what a backfill would enqueue."""
+        """Return the ticks of a span: what a backfill would enqueue.
+
+        - ``name``: the name of what the call is about.
+        - ``start``: the first moment.
+        - ``end``: the last moment.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             f"/schedules/{quote(name, safe='')}/ticks",
@@ -689,7 +994,12 @@ class Operations:
         )
 
     def list_next_ticks(self, name: str, *, count: int = 5, workspace: str | None = None) -> Page[datetime]:
-        """Return the next moments at which a schedule fires."""
+        """Return the next moments at which a schedule fires.
+
+        - ``name``: the name of what the call is about.
+        - ``count``: how many moments.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             f"/schedules/{quote(name, safe='')}/next",
@@ -700,7 +1010,12 @@ class Operations:
         )
 
     def list_workflows(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[WorkflowView]:
-        """Return the workflows that can be started here: functions of this server, and stored definitions."""
+        """Return the workflows that can be started here: functions of this server, and stored definitions.
+
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", "/workflows", {200: Page[WorkflowView]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
         )
@@ -708,7 +1023,12 @@ class Operations:
     def list_definitions(
         self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None
     ) -> Page[DefinitionSummary]:
-        """Return the stored definitions."""
+        """Return the stored definitions.
+
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             "/definitions",
@@ -719,7 +1039,12 @@ class Operations:
         )
 
     def get_definition(self, name: str, *, version: int | None = None, workspace: str | None = None) -> DefinitionView:
-        """Return a definition."""
+        """Return a definition.
+
+        - ``name``: the name of what the call is about.
+        - ``version``: the version; null: the newest.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             f"/definitions/{quote(name, safe='')}",
@@ -730,13 +1055,23 @@ class Operations:
         )
 
     def draw_definition(self, name: str, *, version: int | None = None, workspace: str | None = None) -> bytes:
-        """Return a picture of a definition."""
+        """Return a picture of a definition.
+
+        - ``name``: the name of what the call is about.
+        - ``version``: the version; null: the newest.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", f"/definitions/{quote(name, safe='')}/drawing", {}, {"version": version, "workspace": workspace}, None, {}
         )
 
     def check_definition(self, name: str, *, version: int | None = None, workspace: str | None = None) -> CheckResult:
-        """Check a stored definition: whether every state that it can reach ends properly."""
+        """Check a stored definition: whether every state that it can reach ends properly.
+
+        - ``name``: the name of what the call is about.
+        - ``version``: the version; null: the newest.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             f"/definitions/{quote(name, safe='')}/check",
@@ -747,7 +1082,12 @@ class Operations:
         )
 
     def put_definition(self, name: str, *, document: dict[str, Any] | str, workspace: str | None = None) -> DefinitionView:
-        """Store a definition."""
+        """Store a definition.
+
+        - ``name``: the name of what the call is about.
+        - ``document``: a JSON object, or YAML or JSON text.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "PUT",
             f"/definitions/{quote(name, safe='')}",
@@ -758,7 +1098,12 @@ class Operations:
         )
 
     def pause_definition(self, name: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> None:
-        """Let no version of a workflow be started."""
+        """Let no version of a workflow be started.
+
+        - ``name``: the name of what the call is about.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         self._call(
             "POST",
             f"/definitions/{quote(name, safe='')}/pause",
@@ -769,7 +1114,12 @@ class Operations:
         )
 
     def activate_definition(self, name: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> None:
-        """Let a workflow be started again."""
+        """Let a workflow be started again.
+
+        - ``name``: the name of what the call is about.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         self._call(
             "POST",
             f"/definitions/{quote(name, safe='')}/activate",
@@ -780,13 +1130,22 @@ class Operations:
         )
 
     def list_workspaces(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[Workspace]:
-        """Return the workspaces that the caller reaches."""
+        """Return the workspaces that the caller reaches.
+
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", "/workspaces", {200: Page[Workspace]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
         )
 
     def get_workspace(self, workspace_id: str, *, workspace: str | None = None) -> Workspace:
-        """Return a workspace."""
+        """Return a workspace.
+
+        - ``workspace_id``: the workspace.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", f"/workspaces/{quote(workspace_id, safe='')}", {200: Workspace}, {"workspace": workspace}, None, {}
         )
@@ -794,7 +1153,13 @@ class Operations:
     def put_workspace(
         self, workspace_id: str, *, tier: str | None = None, is_paused: bool | None = None, workspace: str | None = None
     ) -> Workspace:
-        """Create or change a workspace."""
+        """Create or change a workspace.
+
+        - ``workspace_id``: the workspace.
+        - ``tier``: the name of the tier that sets its limits.
+        - ``is_paused``: true to start none of its items.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "PUT",
             f"/workspaces/{quote(workspace_id, safe='')}",
@@ -805,7 +1170,12 @@ class Operations:
         )
 
     def pause_workspace(self, workspace_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Workspace:
-        """Start no more items of a workspace."""
+        """Start no more items of a workspace.
+
+        - ``workspace_id``: the workspace.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/workspaces/{quote(workspace_id, safe='')}/pause",
@@ -816,7 +1186,12 @@ class Operations:
         )
 
     def resume_workspace(self, workspace_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Workspace:
-        """Start items of a workspace again."""
+        """Start items of a workspace again.
+
+        - ``workspace_id``: the workspace.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/workspaces/{quote(workspace_id, safe='')}/resume",
@@ -827,7 +1202,11 @@ class Operations:
         )
 
     def get_usage(self, workspace_id: str, *, workspace: str | None = None) -> Usage:
-        """Return what a workspace uses of the limits of its tier."""
+        """Return what a workspace uses of the limits of its tier.
+
+        - ``workspace_id``: the workspace.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", f"/workspaces/{quote(workspace_id, safe='')}/usage", {200: Usage}, {"workspace": workspace}, None, {}
         )
@@ -842,7 +1221,15 @@ class Operations:
         reason: str = "",
         workspace: str | None = None,
     ) -> Workspace:
-        """Give a workspace another limit than its tier's for a while; it ends by itself."""
+        """Give a workspace another limit than its tier's for a while; it ends by itself.
+
+        - ``workspace_id``: the workspace.
+        - ``limit``: the size of a page, 1 to 200.
+        - ``value``: null: no limit.
+        - ``ttl_ms``: how long the override holds.
+        - ``reason``: the reason, for people who look at the workspace.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "PUT",
             f"/workspaces/{quote(workspace_id, safe='')}/overrides/{quote(limit, safe='')}",
@@ -853,7 +1240,12 @@ class Operations:
         )
 
     def delete_override(self, workspace_id: str, limit: str, *, workspace: str | None = None) -> Workspace:
-        """End the override of a limit now."""
+        """End the override of a limit now.
+
+        - ``workspace_id``: the workspace.
+        - ``limit``: the size of a page, 1 to 200.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "DELETE",
             f"/workspaces/{quote(workspace_id, safe='')}/overrides/{quote(limit, safe='')}",
@@ -864,7 +1256,12 @@ class Operations:
         )
 
     def list_tiers(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[Tier]:
-        """Return the tiers."""
+        """Return the tiers.
+
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call("GET", "/tiers", {200: Page[Tier]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {})
 
     def put_tier(
@@ -880,7 +1277,18 @@ class Operations:
         child_concurrency: int | UnsetType | None = UNSET,
         workspace: str | None = None,
     ) -> Tier:
-        """Create or change a tier."""
+        """Create or change a tier.
+
+        - ``tier``: the name of the tier.
+        - ``concurrency``: how many runs of a workspace run at once.
+        - ``weight``: the workspace's share when workers are scarce.
+        - ``rate_per_second``: how many items of a workspace start per second.
+        - ``queue_depth``: how many items of a workspace may wait.
+        - ``state_bytes``: how large a workspace's scoped state may be.
+        - ``retention_seconds``: how long ended items are kept.
+        - ``child_concurrency``: how many children of one run run at once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "PUT",
             f"/tiers/{quote(tier, safe='')}",
@@ -899,7 +1307,12 @@ class Operations:
         )
 
     def list_tokens(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[AccessToken]:
-        """Return the access tokens of the workspace."""
+        """Return the access tokens of the workspace.
+
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", "/access_tokens", {200: Page[AccessToken]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
         )
@@ -913,7 +1326,14 @@ class Operations:
         idempotency_key: str | None = None,
         workspace: str | None = None,
     ) -> CreatedToken:
-        """Create an access token of the workspace."""
+        """Create an access token of the workspace.
+
+        - ``name``: a name for people, which the audit shows.
+        - ``role``: what its holder may do.
+        - ``ttl_ms``: after this time it is refused; null: it lasts until it is revoked.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             "/access_tokens",
@@ -924,23 +1344,42 @@ class Operations:
         )
 
     def revoke_token(self, token_id: str, *, workspace: str | None = None) -> None:
-        """Revoke an access token of the workspace."""
+        """Revoke an access token of the workspace.
+
+        - ``token_id``: the id of the token.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         self._call("DELETE", f"/access_tokens/{quote(token_id, safe='')}", {204: None}, {"workspace": workspace}, None, {})
 
     def list_audit(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[AuditEntry]:
-        """Return a page of the audit, newest first."""
+        """Return a page of the audit, newest first.
+
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", "/audit", {200: Page[AuditEntry]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
         )
 
     def list_retention(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[RetentionPolicy]:
-        """Return the retention policies of the tiers."""
+        """Return the retention policies of the tiers.
+
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", "/retention", {200: Page[RetentionPolicy]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
         )
 
     def plan_retention(self, *, within_ms: int = 0, limit: int = 100, workspace: str | None = None) -> RetentionPlan:
-        """Return what retention will remove, and when; nothing is removed."""
+        """Return what retention will remove, and when; nothing is removed.
+
+        - ``within_ms``: how far to look ahead; 0: what the next round removes.
+        - ``limit``: how many runs to list; all are counted.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             "/retention/plan",
@@ -951,19 +1390,33 @@ class Operations:
         )
 
     def list_tombstones(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[Tombstone]:
-        """Return what is left of the runs of the workspace that retention removed."""
+        """Return what is left of the runs of the workspace that retention removed.
+
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", "/tombstones", {200: Page[Tombstone]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
         )
 
     def get_tombstone(self, execution_id: str, *, workspace: str | None = None) -> Tombstone:
-        """Return what is left of a run that retention removed."""
+        """Return what is left of a run that retention removed.
+
+        - ``execution_id``: the run.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", f"/tombstones/{quote(execution_id, safe='')}", {200: Tombstone}, {"workspace": workspace}, None, {}
         )
 
     def list_scopes(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[ScopeView]:
-        """Return the scopes of the workspace that hold something."""
+        """Return the scopes of the workspace that hold something.
+
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", "/state", {200: Page[ScopeView]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
         )
@@ -971,7 +1424,14 @@ class Operations:
     def list_keys(
         self, scope: str, *, prefix: str = "", limit: int = 50, cursor: str | None = None, workspace: str | None = None
     ) -> Page[str]:
-        """Return a page of keys, sorted."""
+        """Return a page of keys, sorted.
+
+        - ``scope``: the kind and the names of the scope, such as ``workspace``, ``workflow:checkout`` or ``custom:prices``.
+        - ``prefix``: list only keys that begin with this.
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             f"/state/{quote(scope, safe='')}/keys",
@@ -982,7 +1442,12 @@ class Operations:
         )
 
     def get_entry(self, scope: str, key: str, *, workspace: str | None = None) -> EntryView:
-        """Return a key with its value."""
+        """Return a key with its value.
+
+        - ``scope``: the kind and the names of the scope, such as ``workspace``, ``workflow:checkout`` or ``custom:prices``.
+        - ``key``: the key.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             f"/state/{quote(scope, safe='')}/keys/{quote(key, safe='')}",
@@ -1003,7 +1468,16 @@ class Operations:
         if_none_match: str | None = None,
         workspace: str | None = None,
     ) -> EntryView:
-        """Set a key."""
+        """Set a key.
+
+        - ``scope``: the kind and the names of the scope, such as ``workspace``, ``workflow:checkout`` or ``custom:prices``.
+        - ``key``: the key.
+        - ``value``: the value.
+        - ``ttl_ms``: after this time the key is gone; null keeps it for ever.
+        - ``if_match``: the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.
+        - ``if_none_match``: ``*`` to do it only if there is none yet.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "PUT",
             f"/state/{quote(scope, safe='')}/keys/{quote(key, safe='')}",
@@ -1014,7 +1488,13 @@ class Operations:
         )
 
     def delete_entry(self, scope: str, key: str, *, if_match: str | None = None, workspace: str | None = None) -> None:
-        """Delete a key."""
+        """Delete a key.
+
+        - ``scope``: the kind and the names of the scope, such as ``workspace``, ``workflow:checkout`` or ``custom:prices``.
+        - ``key``: the key.
+        - ``if_match``: the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         self._call(
             "DELETE",
             f"/state/{quote(scope, safe='')}/keys/{quote(key, safe='')}",
@@ -1027,7 +1507,14 @@ class Operations:
     def increment_entry(
         self, scope: str, key: str, *, by: int | float = 1, idempotency_key: str | None = None, workspace: str | None = None
     ) -> Sum:
-        """Add to a number."""
+        """Add to a number.
+
+        - ``scope``: the kind and the names of the scope, such as ``workspace``, ``workflow:checkout`` or ``custom:prices``.
+        - ``key``: the key.
+        - ``by``: what to add; a negative number subtracts.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/state/{quote(scope, safe='')}/keys/{quote(key, safe='')}/increment",
@@ -1040,7 +1527,13 @@ class Operations:
     def list_conversations(
         self, *, user: str, limit: int = 50, cursor: str | None = None, workspace: str | None = None
     ) -> Page[ConversationSummary]:
-        """Return a user's conversations."""
+        """Return a user's conversations.
+
+        - ``user``: the user whose conversations to list.
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             "/conversations",
@@ -1051,7 +1544,11 @@ class Operations:
         )
 
     def get_conversation(self, conversation_id: str, *, workspace: str | None = None) -> ConversationView:
-        """Return the state of a conversation."""
+        """Return the state of a conversation.
+
+        - ``conversation_id``: the conversation.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", f"/conversations/{quote(conversation_id, safe='')}", {200: ConversationView}, {"workspace": workspace}, None, {}
         )
@@ -1059,7 +1556,13 @@ class Operations:
     def put_conversation(
         self, conversation_id: str, *, state: dict[str, Any], user: str | None = None, workspace: str | None = None
     ) -> ConversationView:
-        """Save the state of a conversation."""
+        """Save the state of a conversation.
+
+        - ``conversation_id``: the conversation.
+        - ``state``: the new state.
+        - ``user``: the user in whose list the conversation appears.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "PUT",
             f"/conversations/{quote(conversation_id, safe='')}",
@@ -1070,11 +1573,20 @@ class Operations:
         )
 
     def delete_conversation(self, conversation_id: str, *, workspace: str | None = None) -> None:
-        """Delete a conversation with its history."""
+        """Delete a conversation with its history.
+
+        - ``conversation_id``: the conversation.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         self._call("DELETE", f"/conversations/{quote(conversation_id, safe='')}", {204: None}, {"workspace": workspace}, None, {})
 
     def list_turns(self, conversation_id: str, *, limit: int = 50, workspace: str | None = None) -> Page[Turn]:
-        """Return the last turns of a conversation, in order."""
+        """Return the last turns of a conversation, in order.
+
+        - ``conversation_id``: the conversation.
+        - ``limit``: how many turns.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             f"/conversations/{quote(conversation_id, safe='')}/turns",
@@ -1093,7 +1605,14 @@ class Operations:
         idempotency_key: str | None = None,
         workspace: str | None = None,
     ) -> RemoteHold:
-        """Acquire a lock."""
+        """Acquire a lock.
+
+        - ``lock``: the name of the lock.
+        - ``ttl_ms``: how long it is held unless it is renewed.
+        - ``holder``: unique to this acquisition, which makes a retry safe; null: one is made.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/locks/{quote(lock, safe='')}/acquire",
@@ -1113,7 +1632,15 @@ class Operations:
         idempotency_key: str | None = None,
         workspace: str | None = None,
     ) -> RemoteHold:
-        """Hold a lock for longer."""
+        """Hold a lock for longer.
+
+        - ``lock``: the name of the lock.
+        - ``holder``: as ``acquire_lock`` returned it.
+        - ``fence``: as ``acquire_lock`` returned it.
+        - ``ttl_ms``: how long it is held from now on.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/locks/{quote(lock, safe='')}/renew",
@@ -1126,7 +1653,14 @@ class Operations:
     def release_lock(
         self, lock: str, *, holder: str, fence: int, idempotency_key: str | None = None, workspace: str | None = None
     ) -> None:
-        """Release a lock."""
+        """Release a lock.
+
+        - ``lock``: the name of the lock.
+        - ``holder``: as ``acquire_lock`` returned it.
+        - ``fence``: as ``acquire_lock`` returned it.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         self._call(
             "POST",
             f"/locks/{quote(lock, safe='')}/release",
@@ -1137,13 +1671,22 @@ class Operations:
         )
 
     def list_webhooks(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[WebhookEndpoint]:
-        """Return the endpoints of the workspace."""
+        """Return the endpoints of the workspace.
+
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET", "/webhooks", {200: Page[WebhookEndpoint]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
         )
 
     def get_webhook(self, webhook: str, *, workspace: str | None = None) -> WebhookEndpoint:
-        """Return an endpoint."""
+        """Return an endpoint.
+
+        - ``webhook``: the name of the endpoint.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call("GET", f"/webhooks/{quote(webhook, safe='')}", {200: WebhookEndpoint}, {"workspace": workspace}, None, {})
 
     def put_webhook(
@@ -1158,7 +1701,13 @@ class Operations:
         ),
         workspace: str | None = None,
     ) -> WebhookView:
-        """Create or change an endpoint; a change enables a disabled one."""
+        """Create or change an endpoint; a change enables a disabled one.
+
+        - ``webhook``: the name of the endpoint.
+        - ``url``: where messages go: an ``https://`` address of a public host.
+        - ``events``: the endings that send a message.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "PUT",
             f"/webhooks/{quote(webhook, safe='')}",
@@ -1169,7 +1718,12 @@ class Operations:
         )
 
     def rotate_webhook(self, webhook: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> WebhookView:
-        """Give an endpoint a new secret; for a day messages are signed with both."""
+        """Give an endpoint a new secret; for a day messages are signed with both.
+
+        - ``webhook``: the name of the endpoint.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/webhooks/{quote(webhook, safe='')}/rotate",
@@ -1180,11 +1734,20 @@ class Operations:
         )
 
     def delete_webhook(self, webhook: str, *, workspace: str | None = None) -> None:
-        """Delete an endpoint with what waits for it."""
+        """Delete an endpoint with what waits for it.
+
+        - ``webhook``: the name of the endpoint.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         self._call("DELETE", f"/webhooks/{quote(webhook, safe='')}", {204: None}, {"workspace": workspace}, None, {})
 
     def list_deliveries(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[WebhookDelivery]:
-        """Return the messages that were not accepted yet."""
+        """Return the messages that were not accepted yet.
+
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "GET",
             "/webhook_deliveries",
@@ -1197,7 +1760,12 @@ class Operations:
     def replay_delivery(
         self, delivery_id: str, *, idempotency_key: str | None = None, workspace: str | None = None
     ) -> WebhookDelivery:
-        """Send a message again now."""
+        """Send a message again now.
+
+        - ``delivery_id``: the id of the message.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
         return self._call(
             "POST",
             f"/webhook_deliveries/{quote(delivery_id, safe='')}/replay",

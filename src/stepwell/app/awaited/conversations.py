@@ -41,12 +41,18 @@ class AsyncConversations:
         return f"<AsyncConversations workspace={self._do.workspace!r}>"
 
     def within(self, workspace: Id) -> AsyncConversations:
-        """Return the conversations of another workspace."""
+        """Return the conversations of another workspace.
+
+        - ``workspace``: the id of the workspace.
+        """
         workspace = id_text(workspace)
         return AsyncConversations(self._do.within(workspace), self._locks, self._driver)
 
     def lasting(self, ttl: Span) -> AsyncConversations:
-        """Return the same conversations with another TTL than 24 hours."""
+        """Return the same conversations with another TTL than 24 hours.
+
+        - ``ttl``: how long a conversation lives after its last use.
+        """
         return AsyncConversations(self._do.lasting(ttl), self._locks, self._driver)
 
     @overload
@@ -56,6 +62,7 @@ class AsyncConversations:
     async def get(self, conversation_id: Id, *, type: Any = None) -> Any:
         """Return the state of a conversation, or None if there is none.
 
+        - ``conversation_id``: the conversation.
         - ``type``: return it as an instance of this dataclass, msgspec, attrs or pydantic class.
 
         Raise ``InvalidInput`` if the state does not fit the class.
@@ -68,6 +75,7 @@ class AsyncConversations:
     ) -> None:
         """Save the state of a conversation, and start its TTL anew.
 
+        - ``conversation_id``: the conversation.
         - ``state``: the new state, a dict of values.
         - ``user``: the user in whose list (``of_user``) the conversation appears.
         - ``lock``: what ``conversations.lock`` gave; the write lands only if that is still held, else ``LeaseLost`` is
@@ -77,22 +85,33 @@ class AsyncConversations:
         return await self._driver.run(self._do.set(conversation_id, state, id_text(user), lock))
 
     async def delete(self, conversation_id: Id) -> bool:
-        """Delete a conversation with its history; return whether there was one."""
+        """Delete a conversation with its history; return whether there was one.
+
+        - ``conversation_id``: the conversation.
+        """
         conversation_id = id_text(conversation_id)
         return await self._driver.run(self._do.delete(conversation_id))
 
     async def history(self, conversation_id: Id, limit: int | None = None) -> list[Turn]:
-        """Return the turns of a conversation in order; with a limit, the last ones."""
+        """Return the turns of a conversation, in order.
+
+        - ``conversation_id``: the conversation.
+        - ``limit``: only so many of the last turns; None for all.
+        """
         conversation_id = id_text(conversation_id)
         return await self._driver.run(self._do.history(conversation_id, limit))
 
     async def of_user(self, user: Id) -> list[ConversationSummary]:
-        """Return a user's conversations, the most recently used first."""
+        """Return a user's conversations, the most recently used first.
+
+        - ``user``: the id of the user.
+        """
         return await self._driver.run(self._do.of_user(id_text(user)))
 
     def lock(self, conversation_id: Id, *, seconds: Span = DEFAULT_LOCK_SECONDS, timeout: Span | None = 0) -> AsyncLock:
         """Return the lock of a conversation. ``turn`` acquires it by itself.
 
+        - ``conversation_id``: the conversation.
         - ``seconds``: how long after its holder's death the lock expires.
         - ``timeout``: how long to wait for it: 0 not at all, None without a limit.
 
@@ -116,6 +135,7 @@ class AsyncConversations:
 
         If ``run`` raises, or the lock is lost before the save, the conversation stays as it was.
 
+        - ``conversation_id``: the conversation.
         - ``run``: a function of the state and the message that returns an ``Answer``.
         - ``message``: the message.
         - ``user``: the user in whose list (``of_user``) the conversation appears.

@@ -37,7 +37,12 @@ class AsyncQueue:
         self._do, self._driver = operations, driver
 
     async def item(self, item_id: Id) -> AsyncQueueItem[Any]:
-        """Return the handle of an item. Raise ``NotFound`` if there is none, or it was dropped after its retention."""
+        """Return the handle of an item.
+
+        - ``item_id``: the id of the item.
+
+        Raise ``NotFound`` if there is none, or it was dropped after its retention.
+        """
         item_id = id_text(item_id)
         return AsyncQueueItem(await self._driver.run(self._do.handle(item_id)), self._do, self._driver)
 
@@ -74,7 +79,11 @@ class AsyncQueue:
     async def redrive(self, item_id: Id) -> AsyncQueueItem[Any]:
         """Run a failed or cancelled item again, with all its attempts and as a new execution, and return its handle.
 
+        - ``item_id``: the item.
+
         Raise ``Conflict`` for an item in another status, and while another item of its singleton has not ended.
+
+        Raise ``NotFound`` if there is no such item.
         """
         item_id = id_text(item_id)
         return AsyncQueueItem(await self._driver.run(self._do.redrive(item_id)), self._do, self._driver)
@@ -82,6 +91,7 @@ class AsyncQueue:
     async def put(self, name: str, *, concurrency: Number = KEEP, rate_per_second: Rate = KEEP) -> QueueSettings:
         """Set limits of a named queue over all workspaces, and return its settings. A limit that is not given stays.
 
+        - ``name``: the queue's name.
         - ``concurrency``: how many of its items run at once; None: no limit.
         - ``rate_per_second``: how many of its items start in a second; None: no limit.
 
@@ -90,21 +100,33 @@ class AsyncQueue:
         return await self._driver.run(self._do.change_queue(name, concurrency=concurrency, rate_per_second=rate_per_second))
 
     async def get(self, name: str = DEFAULT_QUEUE) -> QueueSettings:
-        """Return the settings of a queue. One that was never set up has no limits."""
+        """Return the settings of a queue. One that was never set up has no limits.
+
+        - ``name``: the queue's name.
+        """
         return await self._driver.run(self._do.queue(name))
 
     async def pause(self, name: str = DEFAULT_QUEUE) -> QueueSettings:
-        """Start no more items of a queue, and return its settings. Running executions continue."""
+        """Start no more items of a queue, and return its settings. Running executions continue.
+
+        - ``name``: the queue's name.
+        """
         return await self._driver.run(self._do.change_queue(name, is_paused=True))
 
     async def resume(self, name: str = DEFAULT_QUEUE) -> QueueSettings:
-        """Start items of a paused queue again, and return its settings."""
+        """Start items of a paused queue again, and return its settings.
+
+        - ``name``: the queue's name.
+        """
         return await self._driver.run(self._do.change_queue(name, is_paused=False))
 
     async def drain(self, name: str = DEFAULT_QUEUE, timeout: Span | None = None) -> bool:
         """Pause a queue and wait until none of its items runs; return False if some still run after ``timeout``.
 
         The queue stays paused, either way: ``resume`` lets it start items again.
+
+        - ``name``: the queue's name.
+        - ``timeout``: how long to wait; None without a limit.
         """
         return await self._driver.run(self._do.drain(name, timeout_seconds(timeout)))
 
@@ -129,12 +151,17 @@ class AsyncQueue:
         return await self._driver.run(self._do.workers())
 
     async def why(self, item_id: Id) -> WaitingReason:
-        """Return why an item waits: codes, the strongest first, and a message. Raise ``NotFound`` if there is no such item."""
+        """Return why an item waits: codes, the strongest first, and a message.
+
+        - ``item_id``: the item.
+
+        Raise ``NotFound`` if there is no such item.
+        """
         item_id = id_text(item_id)
         return await self._driver.run(self._do.why(item_id))
 
     async def recover(self) -> builtins.list[str]:
-        """Return items whose dispatcher died to the queue now, and return their ids.
+        """Return items whose dispatcher died to the queue now, and return the ids of these items.
 
         Workers do it regularly.
         """
@@ -212,6 +239,7 @@ class AsyncWorkspaces:
     async def put(self, workspace_id: Id, *, tier: str | None = None, is_paused: bool | None = None) -> Workspace:
         """Create a workspace, or change what is given of it; return it.
 
+        - ``workspace_id``: the workspace.
         - ``tier``: the tier that sets its limits; a new workspace has ``free``.
         - ``is_paused``: True to start none of its items.
 
@@ -221,7 +249,12 @@ class AsyncWorkspaces:
         return await self._driver.run(self._do.put(workspace_id, tier, is_paused))
 
     async def get(self, workspace_id: Id) -> Workspace:
-        """Return a workspace. Raise ``NotFound`` if there is none."""
+        """Return a workspace.
+
+        - ``workspace_id``: the workspace.
+
+        Raise ``NotFound`` if there is none.
+        """
         workspace_id = id_text(workspace_id)
         return await self._driver.run(self._do.get(workspace_id))
 
@@ -230,18 +263,29 @@ class AsyncWorkspaces:
         return await self._driver.run(self._do.all())
 
     async def pause(self, workspace_id: Id) -> Workspace:
-        """Start no more items of a workspace, and return it. Running executions continue. Raise ``NotFound`` if there is none."""
+        """Start no more items of a workspace, and return it. Running executions continue.
+
+        - ``workspace_id``: the workspace.
+
+        Raise ``NotFound`` if there is none.
+        """
         workspace_id = id_text(workspace_id)
         return await self._driver.run(self._do.pause(workspace_id, is_paused=True))
 
     async def resume(self, workspace_id: Id) -> Workspace:
-        """Start items of a paused workspace again, and return it. Raise ``NotFound`` if there is none."""
+        """Start items of a paused workspace again, and return it.
+
+        - ``workspace_id``: the workspace.
+
+        Raise ``NotFound`` if there is none.
+        """
         workspace_id = id_text(workspace_id)
         return await self._driver.run(self._do.pause(workspace_id, is_paused=False))
 
     async def override(self, workspace_id: Id, limit: str, value: float | str | None, *, span: Span, reason: str = "") -> Workspace:
         """Give a workspace another limit than its tier's for a while, and return the workspace. It ends by itself.
 
+        - ``workspace_id``: the workspace.
         - ``limit``: ``concurrency``, ``weight``, ``rate_per_second``, ``queue_depth``, ``state_bytes``,
           ``retention_seconds`` or ``child_concurrency``.
         - ``value``: the limit; None means no limit. ``state_bytes`` may be a text such as ``"2GiB"``, ``retention_seconds``
@@ -259,7 +303,13 @@ class AsyncWorkspaces:
         return await self._driver.run(self._do.override(workspace_id, limit, value, span, reason))
 
     async def end_override(self, workspace_id: Id, limit: str) -> Workspace:
-        """End the override of a limit now, if there is one, and return the workspace."""
+        """End the override of a limit now, if there is one, and return the workspace.
+
+        - ``workspace_id``: the workspace.
+        - ``limit``: the name of the limit, as for ``override``.
+
+        Raise ``NotFound`` if there is no such workspace, and ``InvalidInput`` for an unknown limit.
+        """
         workspace_id = id_text(workspace_id)
         return await self._driver.run(self._do.end_override(workspace_id, limit))
 
@@ -281,6 +331,7 @@ class AsyncWorkspaces:
     ) -> Tier:
         """Create a tier, or change what is given of it, at once for all its workspaces; return it. None means no limit.
 
+        - ``name``: the tier's name, in small letters.
         - ``concurrency``: how many executions of a workspace run at once.
         - ``weight``: the workspace's share when workers are scarce, 0.001 to 1,000,000.
         - ``rate_per_second``: how many items of a workspace start in a second.
@@ -364,7 +415,10 @@ class AsyncSchedules:
         return ScheduleSummary.of(await self._driver.run(self._do.put(name, request, cron, zone, every, at, catch_up)))
 
     async def get(self, name: str) -> ScheduleSummary:
-        """Return a schedule."""
+        """Return a schedule.
+
+        - ``name``: the schedule's name.
+        """
         return ScheduleSummary.of(await self._driver.run(self._do.get(name)))
 
     async def list(self) -> list[ScheduleSummary]:
@@ -372,19 +426,33 @@ class AsyncSchedules:
         return [ScheduleSummary.of(each) for each in await self._driver.run(self._do.all())]
 
     async def delete(self, name: str) -> bool:
-        """Delete a schedule; return whether it existed. Items that it enqueued stay."""
+        """Delete a schedule; return whether it existed. Items that it enqueued stay.
+
+        - ``name``: the schedule's name.
+        """
         return await self._driver.run(self._do.delete(name))
 
     async def pause(self, name: str) -> ScheduleSummary:
-        """Fire no more ticks of a schedule until it is resumed, and return it."""
+        """Fire no more ticks of a schedule until it is resumed, and return it.
+
+        - ``name``: the schedule's name.
+        """
         return ScheduleSummary.of(await self._driver.run(self._do.pause(name, is_paused=True)))
 
     async def resume(self, name: str) -> ScheduleSummary:
-        """Fire the ticks of a paused schedule again, and return it. ``catch_up`` decides about the missed ones."""
+        """Fire the ticks of a paused schedule again, and return it. ``catch_up`` decides about the missed ones.
+
+        - ``name``: the schedule's name.
+        """
         return ScheduleSummary.of(await self._driver.run(self._do.pause(name, is_paused=False)))
 
     async def run_now(self, name: str) -> AsyncQueueItem[Any]:
-        """Enqueue one item in addition to the ticks, and return its handle. Raise the errors of ``enqueue``."""
+        """Enqueue one item in addition to the ticks, and return its handle.
+
+        - ``name``: the schedule's name.
+
+        Raise the errors of ``enqueue``.
+        """
         return AsyncQueueItem(await self._driver.run(self._do.run_now(name)), self._queue, self._driver)
 
     async def backfill(self, name: str, start: datetime, end: datetime) -> builtins.list[AsyncQueueItem[Any]]:
@@ -392,14 +460,27 @@ class AsyncSchedules:
 
         A tick that was fired before returns its item. Raise ``InvalidInput`` for more than 10,000 ticks, and the errors of
         ``enqueue``.
+
+        - ``name``: the schedule's name.
+        - ``start``, ``end``: aware datetimes.
         """
         answers = await self._driver.run(self._do.backfill(name, start, end))
         return [AsyncQueueItem(answer, self._queue, self._driver) for answer in answers]
 
     async def ticks(self, name: str, start: datetime, end: datetime) -> builtins.list[datetime]:
-        """Return every tick between two moments, both included: what a backfill would enqueue. Nothing is enqueued."""
+        """Return every tick between two moments, both included: what a backfill would enqueue. Nothing is enqueued.
+
+        - ``name``: the schedule's name.
+        - ``start``, ``end``: aware datetimes.
+
+        Raise ``InvalidInput`` for more than 10,000 ticks.
+        """
         return await self._driver.run(self._do.ticks(name, start, end))
 
     async def next(self, name: str, count: int = 5) -> builtins.list[datetime]:
-        """Return the next moments at which a schedule fires, ``count`` of them, 1 to 1,000."""
+        """Return the next moments at which a schedule fires.
+
+        - ``name``: the schedule's name.
+        - ``count``: how many, 1 to 1,000.
+        """
         return await self._driver.run(self._do.next(name, count))

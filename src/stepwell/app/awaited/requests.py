@@ -15,28 +15,48 @@ class AsyncRequests:
         self._do, self._driver = operations, driver
 
     async def reply(self, key: RequestKey) -> KeptReply | None:
-        """Return the reply that is kept under an idempotency key, or None."""
+        """Return the reply that is kept under an idempotency key, or None.
+
+        - ``key``: the key, with the caller and the request that it belongs to.
+        """
         return await self._driver.run(self._do.reply(key))
 
     async def reserve(self, key: RequestKey) -> None:
-        """Note that a request is running. Raise ``Conflict`` if its key is in use."""
+        """Note that a request is running.
+
+        - ``key``: the key, with the caller and the request that it belongs to.
+
+        Raise ``Conflict`` if its key is in use.
+        """
         await self._driver.run(self._do.reserve(key))
 
     async def keep(self, key: RequestKey, reply: KeptReply) -> None:
-        """Keep the reply of a request for a day."""
+        """Keep the reply of a request for a day.
+
+        - ``key``: the key of the request.
+        - ``reply``: its reply.
+        """
         await self._driver.run(self._do.keep(key, reply))
 
     async def release(self, key: RequestKey) -> None:
-        """Free the key of a request that failed."""
+        """Free the key of a request that failed.
+
+        - ``key``: the key of the request.
+        """
         await self._driver.run(self._do.release(key))
 
     async def note(self, workspace: str, entry: AuditEntry) -> None:
-        """Add an entry to the audit of a workspace; its id and time are set by the store."""
+        """Add an entry to the audit of a workspace; its id and time are set by the store.
+
+        - ``workspace``: the workspace.
+        - ``entry``: what was done, by whom.
+        """
         await self._driver.run(self._do.note(workspace, entry))
 
     async def audit(self, workspace: str, *, before: str | None = None, limit: int = 100) -> list[AuditEntry]:
         """Return the newest entries of a workspace's audit.
 
+        - ``workspace``: the workspace.
         - ``before``: the id of the last entry of the page before; None for the first page.
         - ``limit``: the size of a page.
         """

@@ -72,7 +72,10 @@ class AsyncRetention:
         return await self._driver.run(self._do.put(policy))
 
     async def remove(self, tier: str = EVERY_TIER) -> bool:
-        """Remove the policy of a tier; return whether it had one. What was removed by it stays removed."""
+        """Remove the policy of a tier; return whether it had one. What was removed by it stays removed.
+
+        - ``tier``: the tier; ``*`` for the policy of tiers without one of their own.
+        """
         return await self._driver.run(self._do.remove(tier))
 
     async def list(self) -> builtins.list[RetentionPolicy]:
@@ -97,7 +100,12 @@ class AsyncRetention:
         return await self._driver.run(self._do.sweep(inf))
 
     async def tombstone(self, execution_id: Id) -> Tombstone:
-        """Return what is left of an execution that was removed. Raise ``NotFound`` if retention has removed none of this id."""
+        """Return what is left of an execution that was removed.
+
+        - ``execution_id``: the execution.
+
+        Raise ``NotFound`` if retention has removed none of this id.
+        """
         return await self._driver.run(self._do.tombstone(id_text(execution_id)))
 
     async def tombstones(

@@ -216,7 +216,13 @@ class AsyncDefinitions:
         return await self._driver.run(self._do.put(definition))
 
     async def get(self, name: str, version: int | None = None) -> Definition:
-        """Return a stored definition: this version, or the newest. Raise ``NotFound`` if there is none."""
+        """Return a stored definition: this version, or the newest.
+
+        - ``name``: the name of the workflow.
+        - ``version``: the version; None for the newest.
+
+        Raise ``NotFound`` if there is none.
+        """
         return await self._driver.run(self._do.get(name, version))
 
     async def list(self) -> list[DefinitionSummary]:
@@ -224,9 +230,19 @@ class AsyncDefinitions:
         return await self._driver.run(self._do.list())
 
     async def pause(self, name: str) -> None:
-        """Let no version of a workflow be started; its executions continue. Raise ``NotFound`` if there is none."""
+        """Let no version of a workflow be started; its executions continue.
+
+        - ``name``: the name of the workflow.
+
+        Raise ``NotFound`` if there is none.
+        """
         await self._driver.run(self._do.pause(name))
 
     async def activate(self, name: str) -> None:
-        """Let a workflow be started again; a newest version that is a draft becomes active. Raise ``NotFound`` if there is none."""
+        """Let a workflow be started again; a newest version that is a draft becomes active.
+
+        - ``name``: the name of the workflow.
+
+        Raise ``NotFound`` if there is none.
+        """
         await self._driver.run(self._do.activate(name))

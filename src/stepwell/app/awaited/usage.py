@@ -31,12 +31,19 @@ class AsyncUsageMeter:
         return await self._driver.run(self._do.scope(scope_of(scope)))
 
     async def execution(self, execution_id: Id) -> Usage:
-        """Return the bytes, entries, steps and receipts of one execution. Raise ``NotFound`` if there is none."""
+        """Return the bytes, entries, steps and receipts of one execution.
+
+        - ``execution_id``: the execution.
+
+        Raise ``NotFound`` if there is none.
+        """
         return await self._driver.run(self._do.execution(id_text(execution_id)))
 
     async def workflow(self, workflow: str, *, workspace: Id = DEFAULT_WORKSPACE, executions: int = 1_000) -> Usage:
         """Return what a workflow uses in a workspace: its scoped state with that of its steps, and its executions.
 
+        - ``workflow``: the workflow's name.
+        - ``workspace``: the workspace.
         - ``executions``: how many of the newest executions to read for their bytes and steps, 0 to 10,000.
         """
         return await self._driver.run(self._do.workflow(workflow, id_text(workspace), executions))
@@ -44,6 +51,7 @@ class AsyncUsageMeter:
     async def workspace(self, workspace_id: Id, *, executions: int = 1_000) -> Usage:
         """Return what a workspace uses of the limits of its tier, with the overrides that hold now, and its executions.
 
+        - ``workspace_id``: the workspace.
         - ``executions``: how many of the newest executions to read for their bytes and steps, 0 to 10,000.
 
         Raise ``NotFound`` if there is no such workspace.

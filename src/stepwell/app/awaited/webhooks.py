@@ -24,7 +24,10 @@ class AsyncWebhooks:
         self._do, self._driver, self._workspace = operations, driver, workspace
 
     def within(self, workspace: str) -> AsyncWebhooks:
-        """Return the webhooks of another workspace."""
+        """Return the webhooks of another workspace.
+
+        - ``workspace``: the id of the workspace.
+        """
         return AsyncWebhooks(self._do, self._driver, workspace)
 
     async def put(self, name: str, url: str, *, events: Sequence[str] = EVENTS) -> tuple[WebhookEndpoint, str | None]:
@@ -35,15 +38,27 @@ class AsyncWebhooks:
         - ``events``: some of ``run.completed``, ``run.failed`` and ``run.cancelled``.
 
         Other processes know of it after at most five seconds.
+
+        Raise ``InvalidInput`` for another address or event.
         """
         return await self._driver.run(self._do.put(self._workspace, name, url, tuple(events)))
 
     async def rotate(self, name: str) -> str:
-        """Give an endpoint a new secret, and return it. For a day messages are signed with both. Raise ``NotFound``."""
+        """Give an endpoint a new secret, and return it. For a day messages are signed with both.
+
+        - ``name``: the endpoint's name in the workspace.
+
+        Raise ``NotFound`` if there is no such endpoint.
+        """
         return await self._driver.run(self._do.rotate(self._workspace, name))
 
     async def get(self, name: str) -> WebhookEndpoint:
-        """Return an endpoint. Raise ``NotFound`` if there is none."""
+        """Return an endpoint.
+
+        - ``name``: the endpoint's name in the workspace.
+
+        Raise ``NotFound`` if there is none.
+        """
         return await self._driver.run(self._do.get(self._workspace, name))
 
     async def list(self) -> list[WebhookEndpoint]:
@@ -51,7 +66,10 @@ class AsyncWebhooks:
         return await self._driver.run(self._do.endpoints(self._workspace))
 
     async def delete(self, name: str) -> bool:
-        """Delete an endpoint with what waits for it; return whether it existed."""
+        """Delete an endpoint with what waits for it; return whether it existed.
+
+        - ``name``: the endpoint's name in the workspace.
+        """
         return await self._driver.run(self._do.delete(self._workspace, name))
 
     async def deliveries(self) -> builtins.list[WebhookDelivery]:
@@ -59,5 +77,10 @@ class AsyncWebhooks:
         return await self._driver.run(self._do.deliveries(self._workspace))
 
     async def replay(self, delivery_id: str) -> WebhookDelivery:
-        """Send a message again now. Raise ``NotFound`` if it was accepted or dropped."""
+        """Send a message again now.
+
+        - ``delivery_id``: the message's id, as ``deliveries`` lists it.
+
+        Raise ``NotFound`` if it was accepted or dropped.
+        """
         return await self._driver.run(self._do.replay(self._workspace, delivery_id))

@@ -108,7 +108,12 @@ class AsyncExecutionIndex:
         return await self._driver.run(self._parts.executions.summaries(status, workspace, workflow, after, limit))
 
     async def get(self, execution_id: Id) -> ExecutionSummary:
-        """Return the summary of one execution, without loading its state. Raise ``NotFound`` if there is none."""
+        """Return the summary of one execution, without loading its state.
+
+        - ``execution_id``: the execution.
+
+        Raise ``NotFound`` if there is none.
+        """
         execution_id = id_text(execution_id)
         return await self._driver.run(self._parts.executions.summary(execution_id))
 
@@ -116,6 +121,8 @@ class AsyncExecutionIndex:
         """Return the digest of each execution's newest receipt, in one read; an execution that does not exist is left out.
 
         A digest that changed means that a commit landed: this is the cheapest way to follow many executions.
+
+        - ``execution_ids``: the executions.
         """
         return await self._driver.run(self._parts.executions.digests(list(execution_ids)))
 
@@ -383,7 +390,12 @@ class AsyncStepwell:
         return await self._driver.run(self._parts.queue.engines.all())
 
     def run(self, execution_id: Id) -> AsyncRun[Any]:
-        """Return the handle of an existing execution. Nothing is looked up: its calls raise ``NotFound`` if there is none."""
+        """Return the handle of an existing execution.
+
+        Nothing is looked up: the calls of the handle raise ``NotFound`` if there is no such execution.
+
+        - ``execution_id``: the id of the execution.
+        """
         execution_id = id_text(execution_id)
         return self._run_of(execution_id, None)
 
@@ -561,6 +573,7 @@ class AsyncStepwell:
     ) -> AsyncTransaction:
         """Return an atomic batch of changes to an execution. Leaving its block commits, or rolls back on an exception.
 
+        - ``execution_id``: the execution to change.
         - ``commit_id``: an id of your own for the commit. A second commit with it and the same changes changes nothing and
           returns the first receipt; with other changes it raises ``Conflict``.
         - ``fence``: the number of an execution lease; the commit lands only if no newer lease was granted.
@@ -616,6 +629,9 @@ class AsyncStepwell:
     async def load(self, execution_id: Id, at: int | None = None) -> ExecutionState:
         """Return the state of an execution now, or at a revision.
 
+        - ``execution_id``: the execution.
+        - ``at``: the revision; the newest by default.
+
         Raise ``NotFound`` if there is no such execution, or the store no longer has that revision, and ``Corrupted`` if
         stored bytes do not match their digests.
         """
@@ -625,8 +641,11 @@ class AsyncStepwell:
     async def receipts(self, execution_id: Id, *, after: int = -1, limit: int | None = None) -> list[Receipt]:
         """Return the receipts of an execution's commits, in order.
 
+        - ``execution_id``: the execution.
         - ``after``: start after this revision; -1 for the first commit on.
         - ``limit``: at most this many; None for all.
+
+        Raise ``NotFound`` if there is no such execution.
         """
         execution_id = id_text(execution_id)
         return await self._driver.run(self._parts.executions.receipts(execution_id, after, limit))
@@ -636,6 +655,9 @@ class AsyncStepwell:
 
         This resolves a ``CommitUnknown``. Raise ``ReceiptArchived`` if the commit landed and its receipt was moved to an
         archive.
+
+        - ``execution_id``: the execution.
+        - ``commit_id``: the id of the commit: the one given to ``transaction``, or that of the error.
         """
         execution_id, commit_id = id_text(execution_id), id_text(commit_id)
         return await self._driver.run(self._parts.executions.receipt(execution_id, commit_id))
@@ -643,13 +665,21 @@ class AsyncStepwell:
     async def verify(self, execution_id: Id, *, anchors: Iterable[Receipt] = ()) -> Verification:
         """Verify an execution's whole chain of receipts, and return every problem that was found.
 
+        - ``execution_id``: the execution.
         - ``anchors``: receipts that you kept elsewhere. With them a chain that was rewritten or cut is found, too.
+
+        Raise ``NotFound`` if there is no such execution. A broken chain raises nothing: it is in the result.
         """
         execution_id = id_text(execution_id)
         return await self._driver.run(self._parts.executions.verify(execution_id, anchors))
 
     async def snapshot(self, execution_id: Id) -> bytes:
-        """Return an execution's state now as bytes, which ``restore`` takes."""
+        """Return an execution's state now as bytes, which ``restore`` takes.
+
+        - ``execution_id``: the execution.
+
+        Raise ``NotFound`` if there is no such execution.
+        """
         execution_id = id_text(execution_id)
         return await self._driver.run(self._parts.copies.snapshot(execution_id))
 
@@ -657,6 +687,9 @@ class AsyncStepwell:
         """Bring an execution to the state of a snapshot by a new commit, and return that state.
 
         An execution that this store does not have is created. Raise ``InvalidSnapshot`` for bytes that are no snapshot of it.
+
+        - ``execution_id``: the execution that the snapshot is of.
+        - ``data``: the bytes that ``snapshot`` returned.
         """
         execution_id = id_text(execution_id)
         return await self._driver.run(self._parts.copies.restore(execution_id, data))
@@ -679,19 +712,28 @@ class AsyncStepwell:
     async def diff(self, execution_id: Id, a: int, b: int) -> list[Change]:
         """Return the changes between revision ``a`` and revision ``b`` of an execution.
 
+        - ``execution_id``: the execution.
+        - ``a``, ``b``: the revisions to compare.
+
         Raise ``NotFound`` for a revision that the store does not have.
         """
         execution_id = id_text(execution_id)
         return await self._driver.run(self._parts.copies.diff(execution_id, a, b))
 
     async def export(self, execution_id: Id) -> bytes:
-        """Return an execution's receipts as a proof that ``stepwell.verify_proof`` checks without the store."""
+        """Return an execution's receipts as a proof that ``stepwell.verify_proof`` checks without the store.
+
+        - ``execution_id``: the execution.
+
+        Raise ``NotFound`` if there is no such execution.
+        """
         execution_id = id_text(execution_id)
         return await self._driver.run(self._parts.executions.export(execution_id))
 
     async def archive(self, execution_id: Id, to: str | Path, *, through: int | None = None) -> int:
         """Move an execution's receipts into a proof file, leave a snapshot in their place, and return how many were moved.
 
+        - ``execution_id``: the execution.
         - ``to``: the path of a file that does not exist yet.
         - ``through``: the last revision to move; all by default.
 
@@ -722,6 +764,7 @@ class AsyncStepwell:
         Nothing runs before ``resume_restored``: executions do not come due, and workspaces are paused. A restore that was
         interrupted is continued by the same call.
 
+        - ``folder``: the folder of the backup.
         - ``at``: restore the last backup in the folder that was made by this time; None: the newest.
 
         Raise ``InvalidBackup`` for a damaged backup before anything is written, and ``AlreadyExists`` if this well has other data.
@@ -789,6 +832,7 @@ class AsyncStepwell:
     async def find(self, subject: Id, *, workspace: Id | None = None) -> list[SubjectData]:
         """Return what is stored about a subject: its runs, queue items and scopes of state, for each workspace that has some.
 
+        - ``subject``: the person or thing, such as ``"user:42"``.
         - ``workspace``: look only there; None for all workspaces.
 
         Raise ``InvalidInput`` in a well without ``encryption``, which has no subjects.
@@ -801,6 +845,7 @@ class AsyncStepwell:
         What is stored stays as it is, and every chain of receipts verifies; reading a value raises ``ValueErased``. An erasure
         that was interrupted is finished by the same call. Backups that were made before it still have the key.
 
+        - ``subject``: the person or thing, such as ``"user:42"``.
         - ``workspace``: erase only there; None for all workspaces.
         - ``cancel``: end runs that have not ended, at once and without compensation.
 
@@ -813,7 +858,10 @@ class AsyncStepwell:
         return await self._driver.run(self._parts.erasing.erase(id_text(subject), id_text(workspace), cancels=cancel))
 
     async def erasures(self, *, workspace: Id | None = None) -> list[ErasureReceipt]:
-        """Return the receipts of all erasures, the oldest first. They do not have the subjects' names."""
+        """Return the receipts of all erasures, the oldest first. They do not have the subjects' names.
+
+        - ``workspace``: only those of this workspace; None for all.
+        """
         return await self._driver.run(self._parts.erasing.receipts(id_text(workspace)))
 
     async def rotate_keys(self) -> RotationReport:
@@ -829,6 +877,7 @@ class AsyncStepwell:
 
         Secret is what this well's ``secrets`` name, and what the steps and workflows of this process declare.
 
+        - ``value``: a value to show.
         - ``secrets``: more names, such as those of the run that the value is from (``state.identity.secrets``).
         """
         return self._parts.redaction_with(secrets).value(value)
@@ -858,7 +907,12 @@ class AsyncStepwell:
         return await self._driver.run(self._parts.upgrade_runs(workflow, to_version, id_text(workspace), is_dry_run=dry_run))
 
     async def delete(self, execution_id: Id) -> None:
-        """Delete an execution with its history. Its id is never used again, so that a late writer cannot revive it."""
+        """Delete an execution with its history. Its id is never used again, so that a late writer cannot revive it.
+
+        - ``execution_id``: the execution to delete.
+
+        Raise ``NotFound`` if there is no such execution. A worker that runs it stops at its next commit.
+        """
         execution_id = id_text(execution_id)
         return await self._driver.run(self._parts.executions.delete(execution_id))
 

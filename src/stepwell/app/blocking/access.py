@@ -45,11 +45,17 @@ class Access:
         return self._driver.run(self._do.tokens())
 
     def revoke_token(self, token_id: str) -> bool:
-        """Revoke a token at once, with the sessions that it opened; return whether it existed."""
+        """Revoke a token at once, with the sessions that it opened; return whether it existed.
+
+        - ``token_id``: the id of the token, as ``tokens`` lists it.
+        """
         return self._driver.run(self._do.revoke_token(token_id))
 
     def identify(self, text: str) -> Identity | None:
-        """Return who a token's text stands for; None if it is unknown, wrong, expired or revoked."""
+        """Return who a token's text stands for; None if it is unknown, wrong, expired or revoked.
+
+        - ``text``: the token as a caller sent it.
+        """
         return self._driver.run(self._do.identify(text))
 
     def open_session(self, identity: Identity, *, ttl: Span = "12h") -> str:
@@ -61,11 +67,17 @@ class Access:
         return self._driver.run(self._do.open_session(identity, ttl))
 
     def session(self, secret: str) -> Identity | None:
-        """Return who a session stands for; None if it has ended or its token was revoked."""
+        """Return who a session stands for; None if it has ended or its token was revoked.
+
+        - ``secret``: what ``open_session`` returned.
+        """
         return self._driver.run(self._do.session(secret))
 
     def close_session(self, secret: str) -> bool:
-        """End a session; return whether it existed."""
+        """End a session; return whether it existed.
+
+        - ``secret``: what ``open_session`` returned.
+        """
         return self._driver.run(self._do.close_session(secret))
 
     def create_ticket(self, identity: Identity, *, ttl: Span = "10m") -> str:
@@ -77,7 +89,10 @@ class Access:
         return self._driver.run(self._do.create_ticket(identity, ttl))
 
     def redeem_ticket(self, secret: str) -> Identity | None:
-        """Use a ticket up, and return who it stands for; None if it is unknown, expired or was used."""
+        """Use a ticket up, and return who it stands for; None if it is unknown, expired or was used.
+
+        - ``secret``: what ``create_ticket`` returned.
+        """
         return self._driver.run(self._do.redeem_ticket(secret))
 
     def create_link(
@@ -95,7 +110,7 @@ class Access:
         - ``execution_id``: the run.
         - ``signal``: the name of the signal, or the key of the approval.
         - ``workspace``: the workspace of the run.
-        - ``by``: the person to whom the link is given, whose name the answer carries; None: whoever opens it says so.
+        - ``by``: the person to whom the link is given, whose name the answer carries; None: the person who opens it gives a name.
         - ``created_by``: who asks, for the person who opens it.
         - ``ttl``: after this time it is refused.
 
@@ -106,11 +121,17 @@ class Access:
         return self._driver.run(self._do.create_link(execution_id, signal, workspace, by, created_by, ttl))
 
     def link(self, secret: str) -> SignalLink | None:
-        """Return what a link does; None if it is unknown, expired or was used."""
+        """Return what a link does; None if it is unknown, expired or was used.
+
+        - ``secret``: what ``create_link`` returned.
+        """
         return self._driver.run(self._do.link(secret))
 
     def redeem_link(self, secret: str) -> SignalLink | None:
-        """Use a link up, and return what it does; None if it is unknown, expired or was used."""
+        """Use a link up, and return what it does; None if it is unknown, expired or was used.
+
+        - ``secret``: what ``create_link`` returned.
+        """
         return self._driver.run(self._do.redeem_link(secret))
 
     def server_key(self) -> bytes:

@@ -24,7 +24,10 @@ class Errors:
         self._do, self._driver, self._workspace = operations, driver, workspace
 
     def within(self, workspace: str) -> Errors:
-        """Return the groups of another workspace."""
+        """Return the groups of another workspace.
+
+        - ``workspace``: the id of the workspace.
+        """
         return Errors(self._do, self._driver, workspace)
 
     def list(self, *, status: str | None = None, limit: int = 1_000) -> list[ErrorGroup]:
@@ -43,17 +46,30 @@ class Errors:
         return self._driver.run(self._do.groups(self._workspace, status, limit))
 
     def failure(self, execution_id: str) -> Failure | None:
-        """Return how a run of the workspace failed: class, message, step and place; None if it did not fail, or is not there."""
+        """Return how a run of the workspace failed: class, message, step and place; None if it did not fail, or is not there.
+
+        - ``execution_id``: the run.
+        """
         return self._driver.run(self._do.failure(self._workspace, execution_id))
 
     def get(self, fingerprint: str, *, limit: int = 1_000) -> ErrorGroup:
-        """Return one group. Raise ``NotFound`` if none of the failed runs that are grouped has the fingerprint."""
+        """Return one group.
+
+        - ``fingerprint``: the fingerprint of the group, as ``list`` returns it.
+        - ``limit``: how many of the newest failed runs to group, 1 to 10,000.
+
+        Raise ``NotFound`` if none of the failed runs that are grouped has the fingerprint.
+        """
         return self._driver.run(self._do.group(self._workspace, fingerprint, limit))
 
     def resolve(self, fingerprint: str, *, by: str = "", reason: str = "", limit: int = 1_000) -> ErrorGroup:
         """Call a group solved, and return it. The next failure of its kind opens it again.
 
-        - ``by``, ``reason``: who says so, and why, for whoever looks later.
+        - ``fingerprint``: the fingerprint of the group, as ``list`` returns it.
+        - ``limit``: how many of the newest failed runs to group, 1 to 10,000.
+        - ``by``, ``reason``: who says so, and why, for people who look later.
+
+        Raise ``NotFound`` if no failed run that is grouped has the fingerprint.
         """
         return self._driver.run(self._do.resolve(self._workspace, fingerprint, by, reason, limit))
 
@@ -68,20 +84,37 @@ class Errors:
         reason: str = "",
         limit: int = 1_000,
     ) -> ErrorGroup:
-        """Ignore a group, and return it. It opens again by whichever comes first; without any, it stays ignored.
+        """Ignore a group, and return it. It opens again at the first of these that comes; without any, it stays ignored.
 
+        - ``fingerprint``: the fingerprint of the group, as ``list`` returns it.
+        - ``limit``: how many of the newest failed runs to group, 1 to 10,000.
         - ``until``: an aware moment.
         - ``more``: after more than so many further failures.
         - ``version``: with a failure of this version of its workflow, or a newer one.
+        - ``by``, ``reason``: who says so, and why, for people who look later.
 
-        Raise ``InvalidInput`` for a moment that is past, and for numbers below 1.
+        Raise ``InvalidInput`` for a moment that is past and for numbers below 1, and ``NotFound`` if no failed run that is grouped
+        has the fingerprint.
         """
         return self._driver.run(self._do.ignore(self._workspace, fingerprint, by, reason, until, more, version, limit))
 
     def reopen(self, fingerprint: str, *, by: str = "", limit: int = 1_000) -> ErrorGroup:
-        """Open a group that was resolved or ignored, and return it."""
+        """Open a group that was resolved or ignored, and return it.
+
+        - ``fingerprint``: the fingerprint of the group, as ``list`` returns it.
+        - ``by``: who says so.
+        - ``limit``: how many of the newest failed runs to group, 1 to 10,000.
+
+        Raise ``NotFound`` if no failed run that is grouped has the fingerprint.
+        """
         return self._driver.run(self._do.reopen(self._workspace, fingerprint, by, limit))
 
     def retry(self, fingerprint: str, *, limit: int = 1_000) -> RetriedGroup:
-        """Retry every run of a group at the step that failed; return which continue, and why others were refused."""
+        """Retry every run of a group at the step that failed; return which continue, and why others were refused.
+
+        - ``fingerprint``: the fingerprint of the group, as ``list`` returns it.
+        - ``limit``: how many of the newest failed runs to group, 1 to 10,000.
+
+        Raise ``NotFound`` if no failed run that is grouped has the fingerprint.
+        """
         return self._driver.run(self._do.retry(self._workspace, fingerprint, limit))

@@ -68,15 +68,22 @@ class Locks:
     def renew(
         self, name: str, *, holder: str, fence: int, workspace: str = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_LOCK_SECONDS
     ) -> RemoteHold:
-        """Hold a lock for longer, counted from now. Raise ``LeaseLost`` if it is not held any more.
+        """Hold a lock for longer, counted from now.
 
+        Raise ``LeaseLost`` if it is not held any more.
+
+        - ``name``, ``workspace``: the lock.
+        - ``seconds``: how long it is held from now on.
         - ``holder``, ``fence``: as ``acquire`` returned them.
         """
         return self._driver.run(self._do.renew(name, workspace, seconds, holder, fence))
 
     def release(self, name: str, *, holder: str, fence: int, workspace: str = DEFAULT_WORKSPACE) -> None:
-        """Release a lock. Raise ``LeaseLost`` if it is not held any more.
+        """Release a lock.
 
+        Raise ``LeaseLost`` if it is not held any more.
+
+        - ``name``, ``workspace``: the lock.
         - ``holder``, ``fence``: as ``acquire`` returned them.
         """
         self._driver.run(self._do.release(name, workspace, holder, fence))

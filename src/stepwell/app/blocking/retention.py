@@ -73,7 +73,10 @@ class Retention:
         return self._driver.run(self._do.put(policy))
 
     def remove(self, tier: str = EVERY_TIER) -> bool:
-        """Remove the policy of a tier; return whether it had one. What was removed by it stays removed."""
+        """Remove the policy of a tier; return whether it had one. What was removed by it stays removed.
+
+        - ``tier``: the tier; ``*`` for the policy of tiers without one of their own.
+        """
         return self._driver.run(self._do.remove(tier))
 
     def list(self) -> builtins.list[RetentionPolicy]:
@@ -98,7 +101,12 @@ class Retention:
         return self._driver.run(self._do.sweep(inf))
 
     def tombstone(self, execution_id: Id) -> Tombstone:
-        """Return what is left of an execution that was removed. Raise ``NotFound`` if retention has removed none of this id."""
+        """Return what is left of an execution that was removed.
+
+        - ``execution_id``: the execution.
+
+        Raise ``NotFound`` if retention has removed none of this id.
+        """
         return self._driver.run(self._do.tombstone(id_text(execution_id)))
 
     def tombstones(self, *, workspace: Id | None = None, after: str | None = None, limit: int = 100) -> builtins.list[Tombstone]:

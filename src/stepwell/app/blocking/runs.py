@@ -217,7 +217,13 @@ class Definitions:
         return self._driver.run(self._do.put(definition))
 
     def get(self, name: str, version: int | None = None) -> Definition:
-        """Return a stored definition: this version, or the newest. Raise ``NotFound`` if there is none."""
+        """Return a stored definition: this version, or the newest.
+
+        - ``name``: the name of the workflow.
+        - ``version``: the version; None for the newest.
+
+        Raise ``NotFound`` if there is none.
+        """
         return self._driver.run(self._do.get(name, version))
 
     def list(self) -> list[DefinitionSummary]:
@@ -225,9 +231,19 @@ class Definitions:
         return self._driver.run(self._do.list())
 
     def pause(self, name: str) -> None:
-        """Let no version of a workflow be started; its executions continue. Raise ``NotFound`` if there is none."""
+        """Let no version of a workflow be started; its executions continue.
+
+        - ``name``: the name of the workflow.
+
+        Raise ``NotFound`` if there is none.
+        """
         self._driver.run(self._do.pause(name))
 
     def activate(self, name: str) -> None:
-        """Let a workflow be started again; a newest version that is a draft becomes active. Raise ``NotFound`` if there is none."""
+        """Let a workflow be started again; a newest version that is a draft becomes active.
+
+        - ``name``: the name of the workflow.
+
+        Raise ``NotFound`` if there is none.
+        """
         self._driver.run(self._do.activate(name))

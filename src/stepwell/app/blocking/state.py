@@ -75,6 +75,8 @@ class ScopedState:
     def get(self, key: str, default: Any = None, *, type: Any = None) -> Any:
         """Return the value of a key, or ``default`` if the key is absent. A read restarts a sliding TTL.
 
+        - ``key``: the key.
+        - ``default``: what to return for an absent key.
         - ``type``: return the value as an instance of this dataclass, msgspec, attrs or pydantic class; ``default`` is returned
           as it is.
 
@@ -89,6 +91,7 @@ class ScopedState:
     def set(self, key: str, value: Value, ttl: Ttl = None, sliding: bool = False) -> int:
         """Set a key, and return its new revision.
 
+        - ``key``: the key.
         - ``value``: None, a bool, number or text, or a list or dict of these.
         - ``ttl``: after this time the key is gone; None keeps it for ever.
         - ``sliding``: every use starts the ``ttl`` anew.
@@ -100,6 +103,7 @@ class ScopedState:
     def delete(self, key: str, *, revision: int | None = None) -> bool:
         """Delete a key; return whether it existed.
 
+        - ``key``: the key.
         - ``revision``: delete it only at this revision, else raise ``Conflict``; None: at any.
         """
         return self._driver.run(self._do.delete(key, revision))
@@ -109,12 +113,17 @@ class ScopedState:
 
         What it has already is encrypted anew, under the key of the subject. The well needs ``encryption``.
 
+        - ``subject``: the person or thing.
+
         Raise ``Conflict`` if it holds the data of another subject, and ``InvalidInput`` in a well without keys.
         """
         return self._driver.run(self._shared.subjects.bind(self.scope, id_text(subject)))
 
     def exists(self, key: str) -> bool:
-        """Return whether a key exists. This does not restart a sliding TTL."""
+        """Return whether a key exists. This does not restart a sliding TTL.
+
+        - ``key``: the key.
+        """
         return self._driver.run(self._do.exists(key))
 
     def keys(self, prefix: str = "", *, after: str | None = None, limit: int | None = None) -> list[str]:
@@ -127,7 +136,10 @@ class ScopedState:
         return self._driver.run(self._do.keys(prefix, after, limit))
 
     def all(self, prefix: str = "") -> dict[str, Value]:
-        """Return every key with its value, sorted by key; with a prefix, only keys that begin with it."""
+        """Return every key with its value, sorted by key.
+
+        - ``prefix``: only keys that begin with this.
+        """
         return self._driver.run(self._do.all(prefix))
 
     def clear(self) -> int:
@@ -135,7 +147,10 @@ class ScopedState:
         return self._driver.run(self._do.clear())
 
     def get_many(self, keys: Sequence[str]) -> dict[str, Value]:
-        """Return the values of several keys at one moment; absent keys are left out."""
+        """Return the values of several keys at one moment; absent keys are left out.
+
+        - ``keys``: the keys.
+        """
         return self._driver.run(self._do.get_many(keys))
 
     def set_many(self, values: Mapping[str, Value], ttl: Ttl = None, sliding: bool = False) -> None:
@@ -148,11 +163,17 @@ class ScopedState:
         return self._driver.run(self._do.set_many(values, ttl, sliding))
 
     def delete_many(self, keys: Sequence[str]) -> int:
-        """Delete several keys in one write; return how many existed."""
+        """Delete several keys in one write; return how many existed.
+
+        - ``keys``: the keys.
+        """
         return self._driver.run(self._do.delete_many(keys))
 
     def increment(self, key: str, by: float = 1) -> int | float:
-        """Add ``by`` to a number, and return the sum. An absent key counts as 0. The TTL stays.
+        """Add to a number atomically, and return the sum. An absent key counts as 0. The TTL stays.
+
+        - ``key``: the key.
+        - ``by``: what to add; a negative number subtracts.
 
         Raise ``InvalidInput`` if the value is not a number, or the sum does not fit 64 bits.
         """
@@ -161,6 +182,8 @@ class ScopedState:
     def merge(self, key: str, value: Value, how: str) -> Value:
         """Merge a value into the value of a key, and return the result.
 
+        - ``key``: the key.
+        - ``value``: the value to merge into it.
         - ``how``: ``add``, ``max`` or ``min`` of numbers, or ``union`` of lists.
 
         Raise ``InvalidInput`` if the two cannot be merged.
@@ -170,18 +193,25 @@ class ScopedState:
     def set_if_absent(self, key: str, value: Value, ttl: Ttl = None, sliding: bool = False) -> bool:
         """Set a key unless it exists; return whether it was set.
 
+        - ``key``: the key.
+        - ``value``: the value to set.
         - ``ttl``: after this time the key is gone; None keeps it for ever.
         - ``sliding``: every use starts the ``ttl`` anew.
         """
         return self._driver.run(self._do.set_if_absent(key, value, ttl, sliding))
 
     def entry(self, key: str) -> Entry | None:
-        """Return a key's ``Entry``, its value with its revision and expiry, or None if the key is absent."""
+        """Return a key's ``Entry``, its value with its revision and expiry, or None if the key is absent.
+
+        - ``key``: the key.
+        """
         return self._driver.run(self._do.entry(key))
 
     def compare_and_set(self, key: str, value: Value, *, revision: int, ttl: Ttl = None) -> int:
         """Set a key that is at a revision, and return its new revision.
 
+        - ``key``: the key.
+        - ``value``: the new value.
         - ``revision``: the revision that ``entry`` or ``set`` gave; 0 if the key must be absent.
         - ``ttl``: after this time the key is gone; None keeps it for ever.
 
@@ -197,6 +227,7 @@ class ScopedState:
     def copy(self, key: str, to: str, scope: Scope | HasScope | None = None) -> bool:
         """Copy a key with its TTL, and return whether it existed.
 
+        - ``key``: the key.
         - ``to``: the name of the copy.
         - ``scope``: the scope of the copy, a ``Scope`` or a part of ``well.state``; None for this one.
         """
@@ -205,6 +236,7 @@ class ScopedState:
     def move(self, key: str, to: str, scope: Scope | HasScope | None = None) -> bool:
         """Move a key with its TTL, and return whether it existed.
 
+        - ``key``: the key.
         - ``to``: its new name.
         - ``scope``: its new scope, a ``Scope`` or a part of ``well.state``; None for this one.
         """
@@ -233,19 +265,39 @@ class ScopedState:
                     yield change
 
     def workflow(self, name: str) -> ScopedState:
-        """Return the state of a workflow of this workspace. Raise ``InvalidInput`` unless this is a workspace."""
+        """Return the state of a workflow of this workspace.
+
+        - ``name``: the workflow's name.
+
+        Raise ``InvalidInput`` unless this is a workspace.
+        """
         return ScopedState(self._shared, child_scope(self.scope, "workflow", name), self._driver)
 
     def custom(self, name: str) -> ScopedState:
-        """Return state of this workspace under a name of your own. Raise ``InvalidInput`` unless this is a workspace."""
+        """Return state of this workspace under a name of your own.
+
+        - ``name``: the name.
+
+        Raise ``InvalidInput`` unless this is a workspace.
+        """
         return ScopedState(self._shared, child_scope(self.scope, "custom", name), self._driver)
 
     def conversation(self, name: str) -> ScopedState:
-        """Return the state of a conversation of this workspace. Raise ``InvalidInput`` unless this is a workspace."""
+        """Return the state of a conversation of this workspace.
+
+        - ``name``: the conversation's id.
+
+        Raise ``InvalidInput`` unless this is a workspace.
+        """
         return ScopedState(self._shared, child_scope(self.scope, "conversation", name), self._driver)
 
     def step(self, name: str) -> ScopedState:
-        """Return the state of a step of this workflow. Raise ``InvalidInput`` unless this is a workflow."""
+        """Return the state of a step of this workflow.
+
+        - ``name``: the step's name.
+
+        Raise ``InvalidInput`` unless this is a workflow.
+        """
         return ScopedState(self._shared, child_scope(self.scope, "step", name), self._driver)
 
 
@@ -264,27 +316,44 @@ class State:
         return self.at(Scope.globals())
 
     def workspace(self, workspace_id: Id) -> ScopedState:
-        """Return the state of a workspace. The scopes of its workflows, conversations and custom names are reached through it."""
+        """Return the state of a workspace. The scopes of its workflows, conversations and custom names are reached through it.
+
+        - ``workspace_id``: the workspace.
+        """
         workspace_id = id_text(workspace_id)
         return self.at(Scope.of_workspace(workspace_id))
 
     def workflow(self, workflow_id: Id) -> ScopedState:
-        """Return the state of a workflow of the workspace ``default``."""
+        """Return the state of a workflow of the workspace ``default``.
+
+        - ``workflow_id``: the workflow's name.
+        """
         workflow_id = id_text(workflow_id)
         return self.at(Scope.of_workflow(workflow_id))
 
     def conversation(self, conversation_id: Id) -> ScopedState:
-        """Return the state of a conversation of the workspace ``default``."""
+        """Return the state of a conversation of the workspace ``default``.
+
+        - ``conversation_id``: the conversation.
+        """
         conversation_id = id_text(conversation_id)
         return self.at(Scope.of_conversation(conversation_id))
 
     def custom(self, namespace: Id) -> ScopedState:
-        """Return state of the workspace ``default`` under a name of your own."""
+        """Return state of the workspace ``default`` under a name of your own.
+
+        - ``namespace``: the name.
+        """
         namespace = id_text(namespace)
         return self.at(Scope.custom(namespace))
 
     def at(self, scope: Scope) -> ScopedState:
-        """Return the state at any ``Scope``. Raise ``InvalidInput`` for anything else."""
+        """Return the state at any ``Scope``.
+
+        - ``scope``: the scope.
+
+        Raise ``InvalidInput`` for anything else.
+        """
         return ScopedState(self._operations, scope_of(scope), self._driver)
 
     def transaction(self, *, lock: HeldLock | None = None) -> StateTransaction:
@@ -301,7 +370,10 @@ class State:
         return StateTransaction(self._operations, self._driver, guards_of(lock))
 
     def scopes(self, workspace_id: Id | None = None) -> list[Scope]:
-        """Return all scopes that hold a key, of one workspace or of the whole store."""
+        """Return all scopes that hold a key.
+
+        - ``workspace_id``: only scopes of this workspace; None for the whole store.
+        """
         workspace_id = id_text(workspace_id)
         return self._driver.run(self._operations.scopes(workspace_id))
 
@@ -318,7 +390,11 @@ class CachedState(ReadCache):
         self._do, self._driver = operations, driver
 
     def get(self, key: str, default: Value = None) -> Value:
-        """Return the value of a key, or ``default`` if the key is absent; at most ``max_age`` old."""
+        """Return the value of a key, or ``default`` if the key is absent. It is at most ``max_age`` old.
+
+        - ``key``: the key.
+        - ``default``: what to return for an absent key.
+        """
         found = self._find(key)
         if found is not None:
             return default if found[2] is None else decode(found[2])

@@ -32,12 +32,19 @@ class UsageMeter:
         return self._driver.run(self._do.scope(scope_of(scope)))
 
     def execution(self, execution_id: Id) -> Usage:
-        """Return the bytes, entries, steps and receipts of one execution. Raise ``NotFound`` if there is none."""
+        """Return the bytes, entries, steps and receipts of one execution.
+
+        - ``execution_id``: the execution.
+
+        Raise ``NotFound`` if there is none.
+        """
         return self._driver.run(self._do.execution(id_text(execution_id)))
 
     def workflow(self, workflow: str, *, workspace: Id = DEFAULT_WORKSPACE, executions: int = 1_000) -> Usage:
         """Return what a workflow uses in a workspace: its scoped state with that of its steps, and its executions.
 
+        - ``workflow``: the workflow's name.
+        - ``workspace``: the workspace.
         - ``executions``: how many of the newest executions to read for their bytes and steps, 0 to 10,000.
         """
         return self._driver.run(self._do.workflow(workflow, id_text(workspace), executions))
@@ -45,6 +52,7 @@ class UsageMeter:
     def workspace(self, workspace_id: Id, *, executions: int = 1_000) -> Usage:
         """Return what a workspace uses of the limits of its tier, with the overrides that hold now, and its executions.
 
+        - ``workspace_id``: the workspace.
         - ``executions``: how many of the newest executions to read for their bytes and steps, 0 to 10,000.
 
         Raise ``NotFound`` if there is no such workspace.

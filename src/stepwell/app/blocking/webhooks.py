@@ -25,7 +25,10 @@ class Webhooks:
         self._do, self._driver, self._workspace = operations, driver, workspace
 
     def within(self, workspace: str) -> Webhooks:
-        """Return the webhooks of another workspace."""
+        """Return the webhooks of another workspace.
+
+        - ``workspace``: the id of the workspace.
+        """
         return Webhooks(self._do, self._driver, workspace)
 
     def put(self, name: str, url: str, *, events: Sequence[str] = EVENTS) -> tuple[WebhookEndpoint, str | None]:
@@ -36,15 +39,27 @@ class Webhooks:
         - ``events``: some of ``run.completed``, ``run.failed`` and ``run.cancelled``.
 
         Other processes know of it after at most five seconds.
+
+        Raise ``InvalidInput`` for another address or event.
         """
         return self._driver.run(self._do.put(self._workspace, name, url, tuple(events)))
 
     def rotate(self, name: str) -> str:
-        """Give an endpoint a new secret, and return it. For a day messages are signed with both. Raise ``NotFound``."""
+        """Give an endpoint a new secret, and return it. For a day messages are signed with both.
+
+        - ``name``: the endpoint's name in the workspace.
+
+        Raise ``NotFound`` if there is no such endpoint.
+        """
         return self._driver.run(self._do.rotate(self._workspace, name))
 
     def get(self, name: str) -> WebhookEndpoint:
-        """Return an endpoint. Raise ``NotFound`` if there is none."""
+        """Return an endpoint.
+
+        - ``name``: the endpoint's name in the workspace.
+
+        Raise ``NotFound`` if there is none.
+        """
         return self._driver.run(self._do.get(self._workspace, name))
 
     def list(self) -> list[WebhookEndpoint]:
@@ -52,7 +67,10 @@ class Webhooks:
         return self._driver.run(self._do.endpoints(self._workspace))
 
     def delete(self, name: str) -> bool:
-        """Delete an endpoint with what waits for it; return whether it existed."""
+        """Delete an endpoint with what waits for it; return whether it existed.
+
+        - ``name``: the endpoint's name in the workspace.
+        """
         return self._driver.run(self._do.delete(self._workspace, name))
 
     def deliveries(self) -> builtins.list[WebhookDelivery]:
@@ -60,5 +78,10 @@ class Webhooks:
         return self._driver.run(self._do.deliveries(self._workspace))
 
     def replay(self, delivery_id: str) -> WebhookDelivery:
-        """Send a message again now. Raise ``NotFound`` if it was accepted or dropped."""
+        """Send a message again now.
+
+        - ``delivery_id``: the message's id, as ``deliveries`` lists it.
+
+        Raise ``NotFound`` if it was accepted or dropped.
+        """
         return self._driver.run(self._do.replay(self._workspace, delivery_id))

@@ -45,6 +45,7 @@ def call(
 ) -> StepNode:
     """Return a node that calls a step.
 
+    - ``name``, ``description``: the name of the node for templates and pictures, and a text for people.
     - ``step``: a decorated step function, or a step's name.
     - ``args``: its input, which may contain templates; by default the output of the node before it.
     - ``retry``, ``timeout_seconds``: the policy and the time limit of one attempt; by default the step's own.
@@ -88,13 +89,15 @@ def subworkflow(
 ) -> Subworkflow:
     """Return a node that runs another workflow as a child execution.
 
+    - ``name``, ``description``: the name of the node for templates and pictures, and a text for people.
     - ``workflow``: a definition, a decorated function, or a name.
     - ``args``: its input, which may contain templates.
     - ``version``: by default the newest active version when the child starts.
     - ``context``: ``"inherit"``, ``"isolate"``, ``"copy"`` or ``"share"``, see ``Subworkflow``.
     - ``detached``: continue at once, with the child's id as output.
+    - ``retry``, ``timeout_seconds``, ``on_error``, ``compensate``: as for ``call``.
 
-    The other parameters are those of ``call``. Raise ``InvalidDefinition`` if ``workflow`` is not a workflow, or another function
+    Raise ``InvalidDefinition`` if ``workflow`` is not a workflow, or another function
     is registered under its name.
     """
     return Subworkflow(
@@ -126,11 +129,11 @@ def script(
 ) -> ScriptNode:
     """Return a node that runs a script in a sandbox.
 
+    - ``name``, ``description``: the name of the node for templates and pictures, and a text for people.
     - ``code``: the script.
     - ``args``: its input, which may contain templates.
     - ``language``: the language; a process without an engine for it fails the node with ``NoScriptEngine``.
-
-    The other parameters are those of ``call``.
+    - ``retry``, ``timeout_seconds``, ``on_error``, ``compensate``: as for ``call``.
     """
     return ScriptNode(
         code=code,
@@ -148,7 +151,11 @@ def script(
 def set_variables(variables: Mapping[str, Value] | None = None, /, *, name: str = "", **more: Value) -> StepNode:
     """Return a node that sets variables to values, which may contain templates.
 
-    ``name`` names the node; a variable called ``name`` is set by the mapping. Raise ``InvalidDefinition`` for no mapping.
+    - ``variables``: the values by name, as one mapping.
+    - ``name``: the name of the node; a variable called ``name`` is set by the mapping.
+    - ``more``: the values by name, as keyword arguments.
+
+    Raise ``InvalidDefinition`` for no mapping.
     """
     given: object = variables
     if given is not None and not isinstance(given, Mapping):
@@ -157,13 +164,18 @@ def set_variables(variables: Mapping[str, Value] | None = None, /, *, name: str 
 
 
 def map_data(value: Value, *, name: str = "") -> StepNode:
-    """Return a node whose output is the value with its templates filled."""
+    """Return a node whose output is the value with its templates filled.
+
+    - ``value``: the value, which may contain templates.
+    - ``name``: the name of the node for templates and pictures.
+    """
     return call(BUILTINS["map_data"].uses, value, name=name)
 
 
 def log(message: str, *, level: str = "info", data: Value | UnsetType = UNSET, name: str = "") -> StepNode:
     """Return a node that writes a message to the execution's log.
 
+    - ``name``: the name of the node, for templates and pictures.
     - ``message``: the text, which may contain templates.
     - ``level``: ``debug``, ``info``, ``warning`` or ``error``.
     - ``data``: a value to write with it.
@@ -174,6 +186,8 @@ def log(message: str, *, level: str = "info", data: Value | UnsetType = UNSET, n
 def throw(message: str, *, kind: str | UnsetType = UNSET, data: Value | UnsetType = UNSET, name: str = "") -> StepNode:
     """Return a node that fails with a message.
 
+    - ``message``: the text, which may contain templates.
+    - ``name``: the name of the node, for templates and pictures.
     - ``kind``: the kind of error that retries and handlers see.
     - ``data``: a value that goes with the error.
     """
@@ -183,6 +197,7 @@ def throw(message: str, *, kind: str | UnsetType = UNSET, data: Value | UnsetTyp
 def validate(value: Value, schema: Mapping[str, Value], *, name: str = "") -> StepNode:
     """Return a node that fails unless a value matches a JSON Schema; its output is the value.
 
+    - ``name``: the name of the node, for templates and pictures.
     - ``value``: the value, which may contain templates.
     - ``schema``: the JSON Schema.
     """
@@ -207,12 +222,13 @@ def http_request(
 ) -> StepNode:
     """Return a node that calls an HTTP server; its output has ``status``, ``headers`` and ``body``.
 
+    - ``url``, ``method``, ``query``, ``headers``: the request; they may contain templates.
+    - ``name``: the name of the node, for templates and pictures.
+    - ``retry``, ``timeout_seconds``, ``on_error``: as for ``call``.
     - ``secret_headers``: headers that appear in no record and no message, and are not sent to another host after a redirect.
     - ``json``, ``body``: the request's body, as a value or as a text.
     - ``expect``: the status codes that count as success.
     - ``max_bytes``: the largest body to accept, 1 to 100,000,000; by default 200,000.
-
-    The other parameters are those of ``call``.
     """
     args = _given(
         url=url,
@@ -230,7 +246,11 @@ def http_request(
 
 
 def cancel_scope(scope: str, *, name: str = "") -> StepNode:
-    """Return a node that cancels the scope of this name with everything inside it; ``root`` is the execution."""
+    """Return a node that cancels a scope with everything inside it.
+
+    - ``scope``: the name of the scope; ``root`` is the execution.
+    - ``name``: the name of the node, for templates and pictures.
+    """
     return call(BUILTINS["cancel_scope"].uses, {"scope": scope}, name=name)
 
 

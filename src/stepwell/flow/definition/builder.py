@@ -181,6 +181,9 @@ def define(
 ) -> Definition:
     """Return a checked definition that runs the nodes one after another.
 
+    - ``workflow``: the name of the workflow.
+    - ``nodes``: nodes, names of steps or decorated step functions.
+    - ``description``: a text for people.
     - ``version``: a positive integer; an execution keeps the version that it started with.
     - ``status``: ``ACTIVE``, or ``DRAFT`` or ``PAUSED``, which cannot be started.
     - ``input_schema``: a JSON Schema for the input.
@@ -216,7 +219,11 @@ def _governance(given: object) -> Governance | None:
 
 
 def sequence(*nodes: Nodelike, name: str = "", description: str = "") -> SequenceNode:
-    """Return a node that runs nodes one after another; its output is that of the last."""
+    """Return a node that runs nodes one after another; its output is that of the last.
+
+    - ``nodes``: nodes, names of steps or decorated step functions.
+    - ``name``, ``description``: the name of the node for templates and pictures, and a text for people.
+    """
     return SequenceNode(nodes=tuple(as_node(node) for node in nodes), name=name, description=description)
 
 
@@ -235,10 +242,21 @@ def parallel(
 ) -> Parallel:
     """Return a node that runs branches concurrently.
 
-    Branches are given as nodes, in ``branches`` by name, or as keyword arguments. A node without a branch name is called after
-    its name or step, or else by its number from 1. ``optional``, ``join``, ``cancel_losers``, ``fail_fast`` and ``merge`` are
-    described in ``Parallel``; ``max_concurrency`` limits how many run at the same time. Raise ``InvalidDefinition`` for two
-    branches of one name.
+    A node without a branch name is called after its name or step, or else by its number from 1.
+
+    - ``nodes``, ``branches``, ``named``: the branches: as nodes, as a mapping by name, or as keyword arguments.
+    - ``name``, ``description``: the name of the node for templates and pictures, and a text for people.
+    - ``optional``: the names of branches that may fail without failing the node.
+    - ``join``: when the node ends. ``"all"``: every branch has ended. ``"any"``: one has succeeded. ``"first"``: one has ended,
+      successfully or not. A number: that many have succeeded. ``"discriminator"``: one has succeeded, and the others keep running
+      without effect.
+    - ``cancel_losers``: cancel the branches that still run when the node joins.
+    - ``fail_fast``: cancel the others at once when a required branch fails.
+    - ``max_concurrency``: how many branches run at the same time; None: all.
+    - ``merge``: the output. ``"by_name"``: an object by branch. ``"list"``: a list in branch order. ``"winner"``: the first
+      success. ``"combine"``: all outputs, which must be objects, in one object.
+
+    Raise ``InvalidDefinition`` for two branches of one name.
     """
     found: dict[str, Node] = {}
     for number, each_node in enumerate(nodes, 1):
@@ -263,12 +281,19 @@ def parallel(
 
 
 def when(condition: str, *nodes: Nodelike) -> Case:
-    """Return a case of a choice: the nodes to run if the condition holds."""
+    """Return a case of a choice: the nodes to run if the condition holds.
+
+    - ``condition``: an expression such as ``"steps.charge.output > 10000"``.
+    - ``nodes``: nodes, names of steps or decorated step functions.
+    """
     return Case(when=condition, do=body_of(nodes))
 
 
 def otherwise(*nodes: Nodelike) -> Otherwise:
-    """Return the branch of a choice that runs if no condition holds."""
+    """Return the branch of a choice that runs if no condition holds.
+
+    - ``nodes``: nodes, names of steps or decorated step functions.
+    """
     return Otherwise(body_of(nodes))
 
 
@@ -279,8 +304,10 @@ def choice(
     mode: Literal["first", "all"] = "first",
     merge: Merge = "by_name",
 ) -> Choice:
-    """Return a node that runs the first case whose condition holds, or with ``mode="all"`` every such case.
+    """Return a node that runs the cases whose condition holds.
 
+    - ``mode``: ``"first"``: the first case that holds; ``"all"``: every case that holds.
+    - ``name``, ``description``: the name of the node for templates and pictures, and a text for people.
     - ``cases``: ``when(...)``, and at most one ``otherwise(...)``.
     - ``merge``: how the outputs of several cases become one, see ``Choice``.
 
@@ -315,9 +342,18 @@ def loop(
 ) -> Loop:
     """Return a node that repeats nodes, one iteration after another.
 
-    Give exactly one of ``count``, ``range`` (a Python ``range``, or a tuple of its arguments), ``items``, ``while_`` and
-    ``until``. The last two need ``max_iterations``. ``break_when`` ends any loop early, ``delay`` waits between iterations, and
-    ``collect`` selects the output.
+    Give exactly one of ``count``, ``range``, ``items``, ``while_`` and ``until``.
+
+    - ``nodes``: nodes, names of steps or decorated step functions.
+    - ``count``: the number of iterations, or an expression for it.
+    - ``range``: a Python ``range``, or a tuple of its arguments, which may be expressions.
+    - ``items``: a list, or a template for one; each iteration has its item.
+    - ``while_``, ``until``: a condition before, or after, each iteration; both need ``max_iterations``.
+    - ``break_when``: a condition after each iteration that ends any loop early.
+    - ``max_iterations``: more iterations are a failure.
+    - ``delay``: how long to wait between iterations.
+    - ``collect``: the output: ``"all"`` outputs as a list, the ``"last"``, or ``"none"``; or a ``Keep``.
+    - ``name``, ``description``: the name of the node for templates and pictures, and a text for people.
     """
     return Loop(
         do=body_of(nodes),
@@ -349,8 +385,15 @@ def each(
 ) -> Each:
     """Return a node that runs nodes concurrently, once per item or ``count`` times.
 
-    ``concurrency`` limits how many instances run at the same time, and more than ``limit`` instances are a failure. ``join``,
-    ``cancel_losers`` and ``fail_fast`` are described in ``Each``.
+    - ``nodes``: nodes, names of steps or decorated step functions.
+    - ``items``: a list, or a template for one.
+    - ``count``: in place of items, the number of instances, or an expression for it.
+    - ``concurrency``: how many instances run at the same time; None: all.
+    - ``join``: when the node ends, as for ``parallel``; ``"none"`` continues at once while the instances run.
+    - ``cancel_losers``: cancel the instances that still run when the node joins.
+    - ``fail_fast``: cancel the others at once when an instance fails.
+    - ``limit``: more instances are a failure.
+    - ``name``, ``description``: the name of the node for templates and pictures, and a text for people.
     """
     return Each(
         do=body_of(nodes),
@@ -367,9 +410,14 @@ def each(
 
 
 def edge(source: str, target: str, when: str | None = None, *, otherwise: bool = False, id: str = "") -> Edge:
-    """Return an edge of a graph: taken always, if ``when`` holds, or as ``otherwise`` if no sibling's condition holds.
+    """Return an edge of a graph. It is taken always unless it has a condition.
 
     ``id`` names the edge for people and tools; ids are unique in a graph.
+
+    - ``source``, ``target``: the ids of the two nodes.
+    - ``when``: a condition, as an expression.
+    - ``otherwise``: take it only if no condition of an edge from the same node holds.
+    - ``id``: a name of the edge for people and tools, unique in its graph.
     """
     return Edge(source=source, target=target, when=when, is_otherwise=otherwise, id=id)
 
@@ -386,6 +434,7 @@ def graph(
 ) -> Graph:
     """Return a node that runs a graph: nodes by id, connected by edges.
 
+    - ``name``, ``description``: the name of the node for templates and pictures, and a text for people.
     - ``nodes``: the nodes by id.
     - ``edges``: each ``(source, target)``, ``(source, target, condition)`` or ``edge(...)``.
     - ``start``: the ids of the first nodes; by default all without an incoming edge.
@@ -413,6 +462,8 @@ def scope(
 ) -> CancelScopeNode:
     """Return a cancel scope: nodes that are cancelled together.
 
+    - ``nodes``: nodes, names of steps or decorated step functions.
+    - ``name``, ``description``: the name of the node for templates and pictures, and a text for people.
     - ``timeout``: cancel them after this time.
     - ``cancel_on``: the name of a signal that cancels them. A node made by ``cancel_scope`` does it, too.
     - ``on_cancel``: ``"continue"`` after the scope, or ``"fail"``.
@@ -428,7 +479,11 @@ def scope(
 
 
 def wait(time: Span, *, name: str = "", description: str = "") -> Wait:
-    """Return a durable timer: seconds, a span such as ``"2h"``, a timestamp with a zone, or a template of one of these."""
+    """Return a durable timer: a node that waits without holding a thread.
+
+    - ``time``: seconds, a span such as ``"2h"``, a timestamp with a zone, or a template of one of these.
+    - ``name``, ``description``: the name of the node for templates and pictures, and a text for people.
+    """
     return Wait(time=time if isinstance(time, str) else seconds_of(time, "the wait"), name=name, description=description)
 
 
@@ -443,8 +498,11 @@ def signal(
 ) -> Signal:
     """Return a node that waits for a signal; the signal's value is its output.
 
-    ``on_timeout`` is ``"fail"``, or ``"continue"`` with the output None. A ``transient`` signal is dropped if it arrives before
-    the node waits.
+    - ``signal``: the name of the signal.
+    - ``timeout``: how long to wait; None without a limit.
+    - ``on_timeout``: ``"fail"``, or ``"continue"`` with the output None.
+    - ``transient``: drop a signal that arrives before the node waits.
+    - ``name``, ``description``: the name of the node for templates and pictures, and a text for people.
     """
     return Signal(
         signal=signal,
@@ -466,6 +524,7 @@ def deferred(
 ) -> Deferred:
     """Return a node that waits for the first of several signals and runs the branch of that name.
 
+    - ``name``, ``description``: the name of the node for templates and pictures, and a text for people.
     - ``branches``: the nodes by the name of their signal.
     - ``timeout``: how long to wait; None without a limit.
     - ``on_timeout``: the node that runs if no signal arrives in time; without it, the timeout is a failure.
@@ -494,9 +553,17 @@ def approval(
 ) -> Approval:
     """Return a node that asks people and continues when ``needed`` of them agree.
 
-    - ``details``: a value to show them.
+    Its output is ``{"is_approved": ..., "decisions": [...]}``.
+
+    - ``title``: the question, which may contain templates.
+    - ``details``: a value to show with it.
     - ``approvers``: who may answer; by default anybody.
-    - ``on_timeout``: ``"cancel"`` the execution, output ``"default"``, or ``"escalate"`` once to ``escalate_to``.
+    - ``needed``: how many must agree. The approval is refused once that number can no longer be reached.
+    - ``timeout``: how long to wait; None without a limit.
+    - ``on_timeout``: ``"cancel"`` the execution, output the ``default``, or ``"escalate"`` once, with a new timeout.
+    - ``default``: the output after a timeout with ``on_timeout="default"``.
+    - ``escalate_to``: who may answer after an escalation.
+    - ``name``, ``description``: the name of the node for templates and pictures, and a text for people.
     """
     return Approval(
         title=title,

@@ -38,9 +38,11 @@ _ROOT_SCOPE = "root"
 def check(
     definition: Definition, *, steps: Collection[str] | None = None, workflows: Collection[str] | None = None
 ) -> tuple[Problem, ...]:
-    """Return every fault of a definition with its path; an empty list if there is none.
+    """Return every fault of a definition with its path; an empty tuple if there is none.
 
-    ``steps`` and ``workflows`` are known names; any other name is then a fault. None accepts every name.
+
+    - ``definition``: the definition.
+    - ``steps``, ``workflows``: known names; any other name is then a fault. None accepts every name.
     """
     try:
         found = list(_all_findings(definition, steps, workflows))

@@ -30,10 +30,10 @@ def parse(
 ) -> Definition:
     """Read a definition and check it.
 
-    - ``text``: YAML or JSON; ``format`` says which. By default a ``source`` that ends in ``.json`` and a text that begins with a
-      brace
-    are JSON.
+    - ``text``: the definition, as YAML or JSON.
     - ``source``: the file name for messages.
+    - ``format``: ``"yaml"`` or ``"json"``. By default a ``source`` that ends in ``.json`` and a text that begins with a brace are
+      JSON.
     - ``steps``, ``workflows``: known names; any other name is then a fault. None accepts every name.
     - ``further``: another check, run only on a definition without faults.
 
@@ -59,7 +59,11 @@ def parse(
 
 
 def render(definition: Definition, format: Format = "yaml") -> str:
-    """Return the definition as a text from which ``parse`` reads an equal definition."""
+    """Return the definition as a text from which ``parse`` reads an equal definition.
+
+    - ``definition``: the definition.
+    - ``format``: ``"yaml"`` or ``"json"``.
+    """
     document = plain_definition(definition)
     return yaml_text(document) if format == "yaml" else json_text(document)
 

@@ -43,6 +43,8 @@ def draw_mermaid(definition: Definition, marks: Mapping[str, Mark] | None = None
     """Return the definition as a Mermaid flowchart.
 
     ``marks`` gives the state of nodes in a run by name: ``done``, ``running``, ``waiting``, ``failed`` or ``skipped``.
+
+    - ``definition``: the definition to draw.
     """
     chart = _Chart(marks or {})
     outline = Outline(definition)

@@ -59,6 +59,8 @@ def draw_svg(definition: Definition, marks: Mapping[str, Mark] | None = None, *,
 
     ``marks`` gives the state of nodes in a run by name: ``done``, ``running``, ``waiting``, ``failed`` or ``skipped``. With
     ``links``, a node leads to this address with its name added.
+
+    - ``definition``: the definition to draw.
     """
     picture = lay_out(Outline(definition).root)
     width, height = picture.width + 2 * _MARGIN, picture.height + 2 * _MARGIN

@@ -184,7 +184,12 @@ class Expression:
         return not self.references
 
     def evaluate(self, facts: Facts) -> Value:
-        """Return the value on this data. Raise ``MissingPath`` or ``EvaluationFailed`` if it has none."""
+        """Return the value on this data.
+
+        - ``facts``: the data: objects by name, such as ``steps`` and ``trigger``.
+
+        Raise ``MissingPath`` or ``EvaluationFailed`` if it has none.
+        """
         try:
             return plain(self._code(_Run(facts)))
         except _Missing as fault:
@@ -193,7 +198,12 @@ class Expression:
             raise EvaluationFailed.at(self.text, fault.position, fault.reason) from None
 
     def holds(self, facts: Facts) -> bool:
-        """Return the value as a condition. Raise ``EvaluationFailed`` unless it is a boolean."""
+        """Return the value as a condition.
+
+        - ``facts``: the data, as for ``evaluate``.
+
+        Raise ``EvaluationFailed`` unless it is a boolean.
+        """
         value = self.evaluate(facts)
         if type(value) is not bool:
             raise EvaluationFailed.at(self.text, 0, f"a condition must give true or false, not {kind_of(value)}")
@@ -205,7 +215,12 @@ class Expression:
 
 @lru_cache(maxsize=4096)
 def compile_expression(text: str) -> Expression:
-    """Return the compiled expression of a text, from a cache if possible. Raise ``MalformedExpression`` for a syntax error."""
+    """Return the compiled expression of a text, from a cache if possible.
+
+    - ``text``: the expression, such as ``steps.charge.output > 100``.
+
+    Raise ``MalformedExpression`` for a syntax error.
+    """
     return Expression(text)
 
 

@@ -81,7 +81,12 @@ class Template:
         return not self.references
 
     def fill(self, facts: Facts) -> Value:
-        """Return the value with its templates filled. Raise ``MissingPath`` or ``EvaluationFailed`` if one has no value."""
+        """Return the value with its templates filled.
+
+        - ``facts``: the data: objects by name, such as ``steps`` and ``trigger``.
+
+        Raise ``MissingPath`` or ``EvaluationFailed`` if one has no value.
+        """
         return self._fill(facts)
 
     def __repr__(self) -> str:
@@ -89,7 +94,12 @@ class Template:
 
 
 def compile_template(source: Value) -> Template:
-    """Return the compiled template of a value. Raise ``MalformedExpression`` for a syntax error in one of its texts."""
+    """Return the compiled template of a value.
+
+    - ``source``: a value, in whose texts ``{{ ... }}`` are expressions.
+
+    Raise ``MalformedExpression`` for a syntax error in one of its texts.
+    """
     return Template(source)
 
 

@@ -308,7 +308,14 @@ class Exploration(PlainRecord, frozen=True):
 
 
 def explore(definition: Definition, *, max_states: int = MAX_STATES, max_depth: int = MAX_DEPTH) -> Exploration:
-    """Explore a definition that the checker accepts."""
+    """Explore everything that can happen in a definition, without running it, and return the faults found.
+
+    If a limit is reached, ``bound`` of the result names it, and no node is called dead.
+
+    - ``definition``: a definition without faults that the checker finds, as ``define`` and ``parse`` return it.
+    - ``max_states``: stop after this many states.
+    - ``max_depth``: stop at paths of this many events.
+    """
     found = charted(definition, max_states, max_depth)
     outline = Outline(definition)
     faults = [*_improper(found, outline), *_stuck(found, outline), *_endless(found, outline), *_recursion(found, outline)]
@@ -325,7 +332,12 @@ def check(
     workflows: Collection[str] | None = None,
     max_states: int = MAX_STATES,
 ) -> tuple[Problem, ...]:
-    """Return every fault of a definition: those of the checker, and if there are none, those of the exploration."""
+    """Return every fault of a definition: those of the checker, and if there are none, those of the exploration.
+
+    - ``definition``: the definition.
+    - ``steps``, ``workflows``: known names; any other name is then a fault. None accepts every name.
+    - ``max_states``: explore at most this many states.
+    """
     problems = check_statically(definition, steps=steps, workflows=workflows)
     if problems:
         return problems

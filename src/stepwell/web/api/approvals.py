@@ -51,8 +51,9 @@ class CreateLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     signal: Name
     """The name of an answer that the run accepts now."""
     by: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
-    """The person to whom it is given; null: whoever opens it says so."""
+    """The person to whom it is given; null: the person who opens it gives a name."""
     ttl_ms: Annotated[int, Meta(ge=60_000, le=31_536_000_000)] = 259_200_000
+    """After this time the link is refused."""
 
 
 class CreatedLink(msgspec.Struct, frozen=True, kw_only=True):

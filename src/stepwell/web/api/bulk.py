@@ -27,6 +27,7 @@ class BulkAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """An action on the runs that match."""
 
     action: Literal["cancel", "retry", "delete"]
+    """What to do with the runs."""
     filter: str = ""
     """Terms such as ``status:FAILED workflow:checkout``."""
     ids: Annotated[list[Annotated[str, Meta(min_length=1, max_length=512)]], Meta(max_length=1_000)] = []

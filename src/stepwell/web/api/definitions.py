@@ -29,6 +29,7 @@ class PutDefinition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A definition: the document as a JSON object, or as YAML or JSON text."""
 
     document: dict[str, Value] | str
+    """A JSON object, or YAML or JSON text."""
 
 
 class DefinitionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +44,7 @@ class VersionQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The version to read."""
 
     version: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    """The version; null: the newest."""
 
 
 class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):

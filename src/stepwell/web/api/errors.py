@@ -25,6 +25,7 @@ class GroupList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which groups to list."""
 
     status: Literal["open", "resolved", "ignored"] | None = None
+    """List only groups with this status."""
     failures: Failures = 1_000
     """How many of the newest failed runs are grouped."""
     limit: Count = 50
@@ -35,23 +36,27 @@ class GroupQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Among which failed runs to look for a group."""
 
     failures: Failures = 1_000
+    """How many of the newest failed runs are grouped."""
 
 
 class ResolveGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a group is solved."""
+    """The reason why a group is solved."""
 
     reason: Reason = ""
+    """The reason, for people who look later."""
 
 
 class IgnoreGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Until when to ignore a group; it opens again by whichever comes first."""
 
     until: datetime | None = None
+    """The moment at which it opens again."""
     more: Number | None = None
     """After more than so many further failures."""
     version: Number | None = None
     """With a failure of this version of its workflow, or a newer one."""
     reason: Reason = ""
+    """The reason, for people who look later."""
 
 
 def _errors(call: Call) -> AsyncErrors:

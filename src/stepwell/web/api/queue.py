@@ -44,17 +44,27 @@ class EnqueueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A request for a run when its workspace has capacity."""
 
     workflow: Name
+    """The name of a workflow function of the server, or of a stored definition."""
     input: Value | UnsetType = UNSET
+    """Without it, the workflow's parameters take their defaults."""
     queue: Name = DEFAULT_QUEUE
+    """The named queue."""
     priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] = 0
+    """Items with a higher priority start first."""
     key: Name | None = None
     """The same key and request again is the same item."""
     singleton: bool | Name | None = None
+    """True (per workflow) or a shared name: while an item of it has not ended, that item is returned."""
     debounce_ms: Milliseconds | None = None
+    """A waiting item takes the newer input and waits again for that long."""
     delay_ms: Milliseconds | None = None
+    """Start no earlier than this time from now."""
     run_at: datetime | None = None
+    """Start no earlier than this moment."""
     execution_id: Name | None = None
+    """An id of your own for the run; the same id again is the same item."""
     max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 3
+    """How many times the item may be tried to start."""
 
 
 class EnqueuedItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +80,9 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Limits of a named queue over all workspaces; one that is not given stays, null removes it."""
 
     concurrency: Annotated[int, Meta(ge=0)] | UnsetType | None = UNSET
+    """How many of its items run at once."""
     rate_per_second: Annotated[float, Meta(ge=0)] | UnsetType | None = UNSET
+    """How many of its items start per second."""
 
 
 async def list_items(call: Call) -> Reply:

@@ -23,10 +23,12 @@ _LONGEST_MS = 3_155_760_000_000
 
 
 class PlanQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far to look, and how many runs to list."""
+    """The time to look ahead, and the number of runs to list."""
 
     within_ms: Annotated[int, Meta(ge=0, le=_LONGEST_MS)] = 0
+    """How far to look ahead; 0: what the next round removes."""
     limit: Annotated[int, Meta(ge=0, le=1_000)] = 100
+    """How many runs to list; all are counted."""
 
 
 async def list_retention(call: Call) -> Reply:

@@ -65,6 +65,7 @@ class StartRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A run to start."""
 
     workflow: Name
+    """The name of a workflow function of the server, or of a stored definition."""
     input: Value | UnsetType = UNSET
     """Without it, the workflow's parameters take their defaults."""
     execution_id: Name | None = None
@@ -75,7 +76,9 @@ class PutRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A run to start under the id in the address."""
 
     workflow: Name
+    """The name of a workflow function of the server, or of a stored definition."""
     input: Value | UnsetType = UNSET
+    """Without it, the workflow's parameters take their defaults."""
 
 
 class StartedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +138,9 @@ class SendSignal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A signal."""
 
     name: Name
+    """The name of the signal."""
     value: Value = None
+    """The value that the wait returns."""
 
 
 class ForkRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -172,33 +177,41 @@ class StateQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """At which revision to read."""
 
     at: Revision | None = None
+    """The revision; null: the newest."""
 
 
 class ResultQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The time to wait for the end."""
 
     wait: Wait = 0
+    """How many seconds to wait for the end."""
 
 
 class DiffQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Two revisions of a run."""
 
     a: Revision
+    """The revision to compare from."""
     b: Revision
+    """The revision to compare with."""
 
 
 class TraceQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The detail of a trace."""
 
     level: TraceLevel = "full"
+    """``full``, ``min`` without times and values, or ``none``."""
 
 
 class EventQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The event that a stream continues after, and the time to wait for events without a stream."""
 
     after: Annotated[int, Meta(ge=-1)] | None = None
+    """The id of the last event that the caller has."""
     wait: Wait = 20
+    """How many seconds to wait for events, without a stream."""
     filter: str = ""
+    """Terms such as ``status:FAILED workflow:checkout``."""
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
@@ -386,6 +399,7 @@ class CountQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which runs to count."""
 
     workflow: Name | None = None
+    """Count only runs of this workflow."""
 
 
 async def count_runs(call: Call) -> Reply:

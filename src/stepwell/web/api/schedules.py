@@ -26,35 +26,50 @@ class PutSchedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A schedule. Give one of ``cron``, ``every_ms`` and ``at``."""
 
     workflow: Name
+    """The name of a workflow function of the server, or of a stored definition."""
     input: Value | UnsetType = UNSET
+    """Without it, the workflow's parameters take their defaults."""
     cron: Annotated[str, Meta(max_length=200)] | None = None
+    """Five or six fields, or ``@daily`` and the like."""
     zone: Annotated[str, Meta(max_length=100)] | None = None
+    """The time zone of ``cron``, such as ``Europe/Berlin``; null: UTC."""
     every_ms: Annotated[int, Meta(ge=100, le=3_153_600_000_000)] | None = None
+    """An interval."""
     at: datetime | None = None
+    """One moment."""
     catch_up: Literal["none", "last", "all"] = "none"
+    """Which ticks to fire that were missed while no worker ran."""
     queue: Name = DEFAULT_QUEUE
+    """The named queue of its items."""
     priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] = 0
+    """Items with a higher priority start first."""
     max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 3
+    """How many times an item may be tried to start."""
 
 
 class Backfill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The ticks to enqueue, both ends included."""
 
     start: datetime
+    """The first moment."""
     end: datetime
+    """The last moment."""
 
 
 class SpanQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A span of time, both ends included."""
 
     start: datetime
+    """The first moment."""
     end: datetime
+    """The last moment."""
 
 
 class NextQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The number of moments to return."""
 
     count: Annotated[int, Meta(ge=1, le=200)] = 5
+    """How many moments."""
 
 
 async def _owned(call: Call) -> ScheduleSummary:

@@ -42,6 +42,7 @@ class KeyList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a list of keys."""
 
     prefix: Annotated[str, Meta(max_length=512)] = ""
+    """List only keys that begin with this."""
     limit: Count = 50
     cursor: str | None = None
 
@@ -59,6 +60,7 @@ class PutEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A value to set."""
 
     value: Value
+    """The value."""
     ttl_ms: Ttl | None = None
     """After this time the key is gone; null keeps it for ever."""
 
@@ -67,6 +69,7 @@ class AddNumber(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The number to add."""
 
     by: int | float = 1
+    """What to add; a negative number subtracts."""
 
 
 class Sum(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,9 +80,10 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UserQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose conversations."""
+    """The user whose conversations to list."""
 
     user: Name
+    """The user whose conversations to list."""
     limit: Count = 50
     cursor: str | None = None
 
@@ -88,6 +92,7 @@ class TurnQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The number of turns to return, newest last."""
 
     limit: Count = 50
+    """How many turns."""
 
 
 class ConversationView(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,13 +106,16 @@ class PutConversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """The state of a conversation to save."""
 
     state: dict[str, Value]
+    """The new state."""
     user: Name | None = None
+    """The user in whose list the conversation appears."""
 
 
 class AcquireLock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The time to hold a lock."""
 
     ttl_ms: Held = 30_000
+    """How long it is held unless it is renewed."""
     holder: Name | None = None
     """Unique to this acquisition, which makes a retry safe; null: one is made."""
 
@@ -116,15 +124,20 @@ class RenewLock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The holder of a lock, and its time from now."""
 
     holder: Name
+    """As ``acquire_lock`` returned it."""
     fence: int
+    """As ``acquire_lock`` returned it."""
     ttl_ms: Held = 30_000
+    """How long it is held from now on."""
 
 
 class ReleaseLock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The holder of a lock."""
 
     holder: Name
+    """As ``acquire_lock`` returned it."""
     fence: int
+    """As ``acquire_lock`` returned it."""
 
 
 def scope_name(scope: Scope) -> str:

@@ -22,7 +22,9 @@ class PutWebhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The address of messages, and their events."""
 
     url: Annotated[str, Meta(max_length=2_000)]
+    """Where messages go: an ``https://`` address of a public host."""
     events: tuple[EventName, ...] = ("run.completed", "run.failed", "run.cancelled")
+    """The endings that send a message."""
 
 
 class WebhookView(msgspec.Struct, frozen=True, kw_only=True):

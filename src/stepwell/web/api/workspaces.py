@@ -28,19 +28,28 @@ class WorkspaceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A workspace; what is not given stays, a new one has the tier ``free``."""
 
     tier: Name | None = None
+    """The name of the tier that sets its limits."""
     is_paused: bool | None = None
+    """True to start none of its items."""
 
 
 class TierBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of a tier; one that is not given stays, null removes it."""
 
     concurrency: Whole | UnsetType | None = UNSET
+    """How many runs of a workspace run at once."""
     weight: Annotated[float, Meta(ge=0.001, le=1_000_000)] | UnsetType = UNSET
+    """The workspace's share when workers are scarce."""
     rate_per_second: Number | UnsetType | None = UNSET
+    """How many items of a workspace start per second."""
     queue_depth: Whole | UnsetType | None = UNSET
+    """How many items of a workspace may wait."""
     state_bytes: Whole | UnsetType | None = UNSET
+    """How large a workspace's scoped state may be."""
     retention_seconds: Number | UnsetType | None = UNSET
+    """How long ended items are kept."""
     child_concurrency: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    """How many children of one run run at once."""
 
 
 class OverrideBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,15 +58,20 @@ class OverrideBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     value: Whole | Number | None
     """Null: no limit."""
     ttl_ms: Annotated[int, Meta(ge=1_000, le=31_536_000_000)]
+    """How long the override holds."""
     reason: Annotated[str, Meta(max_length=500)] = ""
+    """The reason, for people who look at the workspace."""
 
 
 class CreateToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A new access token of the workspace."""
 
     name: Annotated[str, Meta(min_length=1, max_length=256)]
+    """A name for people, which the audit shows."""
     role: Role = Role.VIEWER
+    """What its holder may do."""
     ttl_ms: Annotated[int, Meta(ge=1_000, le=31_536_000_000)] | None = None
+    """After this time it is refused; null: it lasts until it is revoked."""
 
 
 class CreatedToken(msgspec.Struct, frozen=True, kw_only=True):
