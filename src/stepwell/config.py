@@ -32,7 +32,7 @@ Network = IPv4Network | IPv6Network
 
 
 class InternalHosts(NamedTuple):
-    """Hosts that are not public and that HTTP steps may reach all the same."""
+    """Internal hosts that HTTP steps may reach."""
 
     names: frozenset[str]
     networks: tuple[Network, ...]

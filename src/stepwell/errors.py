@@ -27,7 +27,7 @@
     │   ├── EncryptionKeyMissing  values are encrypted with a key that is not given here
     │   └── Corrupted           stored bytes do not match their digests
     ├── CommitUnknown           the reply to a commit was lost
-    ├── StepFailed              a step failed for good
+    ├── StepFailed              a step failed after its last attempt
     ├── ProcessDied             the process of a step died
     ├── NoScriptEngine          no engine for this language of scripts is installed
     ├── ScriptFailed            a script raised an error, or is not written correctly
@@ -204,7 +204,7 @@ class NotFound(StepwellError):
 
 
 class ValueErased(NotFound):
-    """The value was erased: the key of the person that it was about was destroyed, and nobody can read it any more."""
+    """The value was erased: the key of the person that it was about was destroyed, so that it cannot be read again."""
 
     code = "SW-208"
 

@@ -21,7 +21,7 @@ def fetching(package: str, homes: Mapping[str, Collection[str]], modules: Collec
         if name in modules:
             return import_module(f"{package}.{name}")
         if name not in home_of:
-            if name.startswith("_"):  # asked for by tools, and by nobody who guesses
+            if name.startswith("_"):  # tools ask for these, not people who guess
                 raise AttributeError(f"module {package!r} has no attribute {name!r}")
             from stepwell.name_hints import MODULE, hint
 

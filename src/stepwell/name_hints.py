@@ -103,7 +103,7 @@ def hint(name: str, known: Iterable[str], guesses: Mapping[str, str]) -> str:
 def missing_attribute(thing: object, name: str, guesses: Mapping[str, str]) -> AttributeError:
     """Return the error for an attribute that a thing does not have."""
     message = f"{type(thing).__name__!r} object has no attribute {name!r}"
-    if name.startswith("_"):  # asked for by tools, and by nobody who guesses
+    if name.startswith("_"):  # tools ask for these, not people who guess
         return AttributeError(message, name=name, obj=thing)
     known = [each for each in dir(thing) if not each.startswith("_")]
     own = next((each for each in ID_NAMES if each in known), None)

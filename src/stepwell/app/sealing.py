@@ -1,4 +1,4 @@
-"""How a well protects values: encryption, compression, and what it hides where values are shown."""
+"""Protection of values: encryption, compression, and redaction where values are shown."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def run_demo(screen: DemoScreen, folder: Path, address: str = "") -> int:
 
 
 class _Place(NamedTuple):
-    """Where workers work: their store, the file of their effects, and the Temporal server if they have one."""
+    """The surroundings of workers: their store, the file of their effects, and the Temporal server if they have one."""
 
     url: str
     effects: Path

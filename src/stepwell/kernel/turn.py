@@ -297,7 +297,7 @@ class KernelTurns:
 
 
 def failed_end(state: State, error: Trouble) -> KernelTurn:
-    """Return the turn that ends an execution as FAILED, whatever its tokens say; its children are cancelled."""
+    """Return the turn that ends an execution as FAILED, with any tokens; its children are cancelled."""
     sections, result = state.sections, {"error": error}
     tokens = [decode_token(data) for data in sections["tokens"].values()]
     own = [token.value for token in tokens if token.value.get("parent") == state.identity.execution_id]

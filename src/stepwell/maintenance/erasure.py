@@ -55,7 +55,7 @@ _WAITING = frozenset((ItemStatus.QUEUED, ItemStatus.CLAIMED))
 
 
 class SubjectData(PlainRecord, frozen=True, kw_only=True):
-    """What is stored about a subject in one workspace."""
+    """The data of a subject in one workspace."""
 
     subject: str
     workspace: str

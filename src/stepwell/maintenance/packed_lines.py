@@ -1,4 +1,4 @@
-"""Files of compressed lines, as backups and archives have them; whoever changed one cannot make it fill the memory."""
+"""Files of compressed lines, of which backups and archives consist; a manipulated file cannot fill the memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stepwell.errors import InvalidBackup
 __all__ = ["pack_lines", "read_regular_file", "unpacked_lines", "write_new_file"]
 
 _LARGEST_FILE = 1024 * 1024 * 1024
-"""What a file may come to when it is unpacked: more than any writer makes, even with a record of the largest size."""
+"""The maximum unpacked size of a file: more than any writer makes, even with a record of the largest size."""
 _PIECE_BYTES = 1024 * 1024
 
 

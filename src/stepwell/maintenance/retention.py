@@ -84,7 +84,7 @@ _WORK_SHARE = 0.01
 
 
 class RetentionReport(PlainRecord, frozen=True, kw_only=True):
-    """What one round removed."""
+    """The result of one round of removals."""
 
     removed: int = 0
     """Executions; a tombstone stays of each."""
@@ -115,7 +115,7 @@ class PlannedRemoval(PlainRecord, frozen=True, kw_only=True):
 
 
 class RetentionPlan(PlainRecord, frozen=True, kw_only=True):
-    """What will go until a time. Nothing was removed."""
+    """The removals that are due until a time. Nothing was removed."""
 
     until_ms: int
     counts: dict[str, int]
@@ -171,7 +171,7 @@ class _Candidate(NamedTuple):
 
 
 class _Counts:
-    """What a round has done so far."""
+    """The removals of a round so far."""
 
     def __init__(self) -> None:
         self.removed = self.cleared = self.rotated = self.items = 0
@@ -204,7 +204,7 @@ class RetentionOperations:
     # Policies.
 
     def put(self, policy: RetentionPolicy) -> Operation[RetentionPolicy]:
-        """Set the policy of a tier; it holds for what is there already, too."""
+        """Set the policy of a tier; it holds for what was stored before, too."""
         if policy.tier != EVERY_TIER:
             tiers = yield from read(self._store.tiers)
             if policy.tier not in {each.name for each in tiers}:
@@ -459,7 +459,7 @@ class RetentionOperations:
         for each, outcome in zip(ready, outcomes, strict=True):
             name = each.head.execution_id
             self._executions.forget(name)
-            if isinstance(outcome, Conflict):  # somebody has retried it
+            if isinstance(outcome, Conflict):  # it was retried meanwhile
                 spared.append(Delete(tombstone_path(name), name))
             elif isinstance(outcome, Written):
                 counts.removed += 1

@@ -43,7 +43,7 @@ class RefusedUpgrade(PlainRecord, frozen=True):
 
 
 class UpgradeReport(PlainRecord, frozen=True, kw_only=True):
-    """What became of the live runs of a workflow."""
+    """The result of an upgrade of the live runs of a workflow."""
 
     workflow: str
     to_version: int
@@ -67,7 +67,7 @@ def upgrade_runs(
 ) -> Operation[UpgradeReport]:
     """Check each live run of a workflow against a version of its definition, and move those that can go on with it.
 
-    Each move is a commit under the fence that the run had while nobody held it, so that it is refused if a worker was first.
+    Each move is a commit under the fence that the run had without a holder, so that it is refused if a worker was first.
 
     Raise ``NotFound`` if there is no such version, ``NotActive`` for a draft, and ``InvalidInput`` for a function's workflow.
     """

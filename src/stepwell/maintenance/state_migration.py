@@ -58,7 +58,7 @@ class MigrationProblem(PlainRecord, frozen=True):
 
 
 class LineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the values of one line."""
+    """The result for the values of one line."""
 
     line: str
     version: int
@@ -84,22 +84,22 @@ class MigrationReport(PlainRecord, frozen=True, kw_only=True):
 
     @property
     def migrated(self) -> int:
-        """How many values were migrated."""
+        """The number of values that were migrated."""
         return sum(each.migrated for each in self.lines)
 
     @property
     def failed(self) -> int:
-        """How many values failed."""
+        """The number of values that failed."""
         return sum(each.failed for each in self.lines)
 
     @property
     def held(self) -> int:
-        """How many executions were held by workers."""
+        """The number of executions that workers held."""
         return sum(each.held for each in self.lines)
 
 
 class MigrationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to migrate, and how."""
+    """The values to migrate, and the options of a migration."""
 
     scope: str | Scope | None = None
     workflow: str | None = None
@@ -178,7 +178,7 @@ def _check_new(folder: Path) -> None:
 
 
 class _Found:
-    """What was found and done in one line."""
+    """The counts of one line."""
 
     def __init__(self) -> None:
         self.versions: dict[int, int] = {}
@@ -384,7 +384,7 @@ class _Migrating:
                 self._fail(target, "", change.live.execution_id, outcome)
             elif outcome is None:
                 found.migrated += 1
-            # Anything else: another writer was first, so that the next pass looks again.
+            # Otherwise another writer was first, and the next pass looks again.
         return any(not isinstance(outcome, ValidationFailed) for outcome in outcomes)
 
 

@@ -26,7 +26,7 @@ __all__ = ["Amount", "Usage", "UsageOperations"]
 
 
 class Amount(PlainRecord, frozen=True):
-    """How much of a limit is used."""
+    """The used part of a limit."""
 
     used: float
     maximum: float | None = None
@@ -41,7 +41,7 @@ class Amount(PlainRecord, frozen=True):
 
 
 class Usage(PlainRecord, frozen=True):
-    """What one thing uses, by the names of the limits; a name without a limit is only counted."""
+    """The usage of a scope, execution, workflow or workspace, by the names of limits; a name without a limit is only counted."""
 
     kind: str
     """``scope``, ``execution``, ``workflow`` or ``workspace``."""
@@ -137,7 +137,7 @@ class UsageOperations:
             if loaded is None:
                 continue
             count += 1
-            with suppress(ValueErased):  # what was erased has no size that anybody could tell
+            with suppress(ValueErased):  # what was erased has no known size
                 state = rebuild(loaded)
                 size, steps = size + state.size, steps + _steps(state)
         return {"executions": Amount(count), "execution_bytes": Amount(size), "steps": Amount(steps)}

@@ -1,7 +1,7 @@
 """Checksums in front of each stored value of scoped state, to find a byte that changed at rest when the value is read.
 
 A checksum covers the whole row, with its scope and key, so that a row that was exchanged for another, or outlives its TTL, is
-found as well. It guards against decay, not against people: anybody who can write to the store can compute one. Data that must be
+found as well. It guards against decay, not against people: any writer of the store can compute one. Data that must be
 proven belongs in an execution, whose receipts are chained.
 
 A value that was stored without a checksum begins as JSON does, and is accepted as it is. The version of a value stands between

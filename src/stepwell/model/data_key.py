@@ -1,7 +1,7 @@
 """Data keys: the keys that encrypt values, each stored wrapped by a key of the well's ring, and where they are stored.
 
 A workspace has one data key, and each subject in it has one of its own. Rotation wraps them again with the ring's active key; no
-value changes. To erase a subject is to overwrite its data key: what was encrypted under it can be read by nobody, and every digest
+value changes. To erase a subject is to overwrite its data key: what was encrypted under it cannot be read again, and every digest
 still fits.
 """
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 SEALING = internal_path("sealing", DEFAULT_WORKSPACE)
-"""Says that values of this store are encrypted or compressed, so that nobody opens it without knowing."""
+"""Says that values of this store are encrypted or compressed, so that no process opens it without its keys."""
 
 _VALUES = frozenset(("inbox", "conversation_record", "idempotency", "schedule", "webhook", "engine_payload"))
 """Stepwell's own records that hold values of users."""

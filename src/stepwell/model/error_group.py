@@ -16,7 +16,7 @@ from stepwell.model.status import StepStatus
 __all__ = ["ErrorGroup", "Failure", "GroupStatus", "RetriedGroup", "failure_of", "normalised"]
 
 GroupStatus = Literal["open", "resolved", "ignored"]
-"""Whether somebody has to look at a group."""
+"""The decision about a group: open, resolved or ignored."""
 
 _LONGEST = 300
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+, in (?P<name>.+)$', re.MULTILINE)
@@ -51,7 +51,7 @@ class Failure(msgspec.Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """What is the same for failures of one group: the digest of class, normalised message, step and frame."""
+        """The digest of class, normalised message, step and frame, which failures of one group share."""
         parts = (self.kind, normalised(self.message), self.step, self.frame)
         return sha256(b"\0".join(part.encode("utf-8", "replace") for part in parts)).hexdigest()[:16]
 

@@ -321,7 +321,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     queue: str = DEFAULT_QUEUE
     enqueued_ms: int = 0
     input_error: StepwellError | None = None
-    """Why the input cannot be opened. The claim holds all the same, so that one such item holds up no other."""
+    """Why the input cannot be opened. The claim is valid, so that one such item delays no other."""
 
     def given(self) -> bytes:
         """Return the input. Raise ``ValueErased``, ``Corrupted`` or ``EncryptionKeyMissing`` if it cannot be opened."""
@@ -339,7 +339,7 @@ class ItemMark(msgspec.Struct, frozen=True, gc=False):
     of the old one does not matter to it.
 
     QUEUED sends an item that is FAILED or CANCELLED back into the queue, for the same execution, with no attempts used. It gives
-    up its debounce name, since it runs with the input that it has, and has no fence, since nobody has claimed it. ``Conflict``, and
+    up its debounce name, since it runs with the input that it has, and has no fence, since it is not claimed. ``Conflict``, and
     nothing of the commit lands, if the item is neither, is there no more or has another execution by now, and while another item
     of its singleton name has not ended.
     """

@@ -50,7 +50,7 @@ _ROTATION_SHARE, _LEAST_ROTATION = 10, 100
 
 
 class RetentionPolicy(PlainRecord, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How long what belongs to the workspaces of a tier is kept. What is not named is kept for ever."""
+    """The retention of the workspaces of a tier. What is not named is kept for ever."""
 
     tier: str
     """The name of a tier; ``*`` for every tier without a policy of its own."""
@@ -90,7 +90,7 @@ def _check_seconds(seconds: object, what: str) -> None:
 
 
 class RetentionAction(StrEnum):
-    """What a policy does to an execution."""
+    """The effect of a policy on an execution."""
 
     REMOVE = "remove"
     """Remove it; a tombstone stays."""
@@ -101,7 +101,7 @@ class RetentionAction(StrEnum):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """What a policy does to an execution, and from when on."""
+    """The effect of a policy on an execution, and the time from which it is due."""
 
     action: RetentionAction
     at_ms: int
@@ -118,7 +118,7 @@ def dues_of(head: Head, policy: RetentionPolicy, ended_ms: int | None, *, has_pa
         dues.append(Due(RetentionAction.REMOVE, ended_ms + round(policy.executions[head.status] * 1000)))
     if ended_ms is not None and has_payloads and head.status in policy.payloads:
         at_ms = ended_ms + round(policy.payloads[head.status] * 1000)
-        # One that is removed at the same time or before is not cleared first.
+        # An execution that is removed at the same time or before is not cleared first.
         if not dues or at_ms < dues[0].at_ms:
             dues.append(Due(RetentionAction.CLEAR, at_ms))
     if policy.receipts is not None and is_long(head, policy.receipts):
@@ -207,7 +207,7 @@ def check_has_payloads(state: State) -> None:
 
 
 class Tombstone(PlainRecord, frozen=True, kw_only=True, omit_defaults=True):
-    """What is left of an execution that retention removed."""
+    """The remains of an execution that retention removed."""
 
     execution_id: str
     workspace_id: str

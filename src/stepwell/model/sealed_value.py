@@ -45,7 +45,7 @@ class SealedValue(NamedTuple):
 
     @property
     def is_loose(self) -> bool:
-        """Whether the value is bound to the family of its place alone."""
+        """True if the value is bound to the family of its place alone."""
         return bool(self.flags & _LOOSE)
 
 

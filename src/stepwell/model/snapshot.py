@@ -63,7 +63,7 @@ class StoredSnapshot(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def is_dark(self) -> bool:
-        """Whether the content cannot be read here: its key is missing, or was erased."""
+        """True if the content cannot be read here: its key is missing, or was erased."""
         return isinstance(self.opened, StepwellError) or (
             self.opened is None and isinstance(self.data, bytes) and is_sealed(self.data)
         )
@@ -148,7 +148,7 @@ def seal_snapshot(stored: StoredSnapshot, seal: Callable[[bytes], bytes]) -> Sto
 
 
 def unreadable(what: str) -> EncryptionKeyMissing:
-    """Return the error for sealed content that nobody opened."""
+    """Return the error for sealed content that was not opened."""
     return EncryptionKeyMissing(f"{what} is sealed, and no key was given here; open the store with its keys")
 
 

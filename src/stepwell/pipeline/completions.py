@@ -70,7 +70,7 @@ class Completions:
         return CompletionWaiter(self, execution_id, wake)
 
     def begin(self, execution_id: str, item_id: str | None = None) -> None:
-        """Note that an execution runs in this process, perhaps for a queue item, so that its end will be told here."""
+        """Note that an execution runs in this process, perhaps for a queue item, so that its end is notified here."""
         self._here[execution_id] = item_id
 
     def stop(self, execution_id: str) -> None:

@@ -38,8 +38,8 @@ class StoreWriter:
             if isinstance(error, Corrupted | StoreForeign):
                 self._damage = monotonic(), str(error)
             if not isinstance(error, StoreUnavailable):
-                # The group may have landed all the same, so those who wait for what is in it have to look. When surely nothing
-                # landed, nobody is notified: tasks that write whenever they are woken would wake each other for ever.
+                # The group may have landed, so its waiters have to look. When it is certain that nothing
+                # landed, no waiter is notified: tasks that write whenever they are woken would wake each other for ever.
                 self._notifications.written(units, [CommitUnknown()] * len(units))
             raise
         self.statistics.add(units, outcomes, monotonic() - began)

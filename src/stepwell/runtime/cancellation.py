@@ -1,4 +1,4 @@
-"""When a run was asked to end, when it took the request, and when it had ended: read from its inbox and its receipts."""
+"""Cancellation of a run: the times of the request, of its delivery and of the end, read from the inbox and the receipts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_cancelling(state: ExecutionState) -> bool:
 
 
 def cancellation_of(waiting: Sequence[Message], receipts: Iterable[Receipt]) -> Cancellation | None:
-    """Return the cancellation of a run; None if nobody asked for one.
+    """Return the cancellation of a run; None if none was requested.
 
     - ``waiting``: the messages in its inbox.
     - ``receipts``: those of a run that ``is_cancelling``; none for any other.

@@ -69,7 +69,7 @@ class CrashSuspicion:
     """The suspicion against one execution, for the length of a session.
 
     Args:
-        slot: held while a suspected step is made, one for each worker.
+        slot: held while a suspected step runs, one for each worker.
         is_forgiven: whether this worker knows that the sessions before did not crash.
     """
 
@@ -109,7 +109,7 @@ class CrashSuspicion:
         return False
 
     def end(self) -> None:
-        """Note that a step has ended, in whatever way: its worker is alive. The marks are cleared by the commit of its outcome."""
+        """Note that a step has ended in any way: its worker is alive. The marks are cleared by the commit of its outcome."""
         self._is_over = True
         self._writer.buffer(*cleared_marks(self._writer.state))
         self._release()

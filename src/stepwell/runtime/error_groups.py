@@ -1,7 +1,7 @@
 """Failed runs grouped by what went wrong, and what people decide about a group.
 
-Groups are made from the newest failed runs when somebody asks; nothing is written when a run fails. Only decisions are stored: one
-small row for each group that somebody resolved or ignored. What was read of a failed run is kept in memory, since a failed run
+Groups are computed from the newest failed runs at each call; nothing is written when a run fails. Only decisions are stored: one
+small row for each group that was resolved or ignored. What was read of a failed run is kept in memory, since a failed run
 changes only when it is retried.
 """
 
@@ -38,7 +38,7 @@ _DECISION_DAYS = 90
 
 
 class _Decision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What somebody decided about a group, as it is stored."""
+    """A decision about a group, as it is stored."""
 
     status: GroupStatus
     seen_ms: int
@@ -89,7 +89,7 @@ class ErrorOperations:
         return (yield from self._found(workspace, fingerprint, limit))[0]
 
     def _decide(self, workspace: str, fingerprint: str, limit: int, decided: _Decision) -> Operation[ErrorGroup]:
-        """Store what somebody decided about a group as it is now, and return it."""
+        """Store a decision about a group, and return the group as it is now."""
         group, failures = yield from self._found(workspace, fingerprint, limit)
         newest = tuple(each.execution_id for each in failures if each.failed_at == group.last_seen)[:_SHOWN]
         decision = msgspec.structs.replace(decided, seen_ms=to_ms(group.last_seen), seen=newest)

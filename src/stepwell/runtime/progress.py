@@ -250,7 +250,7 @@ def progress_of(state: ExecutionState, plan: Plan | None) -> Progress:
     current = tuple(_key(token) for token in live if _is_running(plan, token))
     offers = tuple(each for token in live for each in _offers(plan, token))
     is_over = state.status is Status.COMPLETED
-    # What has failed is not done: retry() makes it again.
+    # A failed step is not done: retry() runs it again.
     steps = {key: each for key, each in state.steps.items() if state.status not in _BROKEN_OFF or each.status not in _NOT_DONE}
     estimate = estimate_of(plan, steps, live, state.loops)
     percent = 100.0 if is_over else min(round(100 * estimate.share, 1), _MOST_BEFORE_THE_END)

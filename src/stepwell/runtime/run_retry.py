@@ -2,7 +2,7 @@
 
 A function runs again up to its failed call, whose record is removed. An execution of a declared workflow has no tokens after its
 end, but the commit that ended it removed them, so the revision before has them all. They are put back and the failed step is
-reopened: steps that were recorded meanwhile are not made again, and no choice is made twice. A graph's node that failed earlier
+reopened: steps that were recorded meanwhile do not run again, and no choice is made twice. A graph's node that failed earlier
 lost its token then, and the nodes after it were skipped; both are put back as nodes that wait for their undecided edges.
 
 An execution from a queue item has no slot any more. Its retry sends the item back into the queue in the same commit, and the

@@ -141,7 +141,7 @@ class Worker:
         """Claim no more, and have sessions hand their executions back at their next wait or step. From any thread.
 
         Args:
-            grace_seconds: after so long, steps that are under way are abandoned, to be made again elsewhere; None waits for them.
+            grace_seconds: after so long, steps that are under way are abandoned, to run again elsewhere; None waits for them.
         """
         self._is_stopping, self._grace_seconds = True, grace_seconds
         if self._loop is not None:

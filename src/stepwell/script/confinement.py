@@ -2,7 +2,7 @@
 
 Resource limits hold on every POSIX system. On Linux a seccomp filter is added: the kernel then refuses every system call but the
 few that an interpreter needs to compute, allocate memory, and read and write the pipes that are open already. Both hold until the
-process ends, whatever code runs in it.
+process ends, no matter which code runs in it.
 """
 
 from __future__ import annotations

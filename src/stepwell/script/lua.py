@@ -206,7 +206,7 @@ class _Script:
         except Exception as error:  # noqa: BLE001 - of a tool; it is an error at the script's line, which may catch it
             return HostReply(error=f"{type(error).__name__}: {error}")
 
-    # What a script can call. Arguments come from its process and may be of any type.
+    # The functions that a script can call. Arguments come from its process and may be of any type.
 
     async def _get(self, scope: Value, key: Value = None) -> Value:
         return await self._run.state(_text(scope, "a scope")).get(_text(key, "a key"))

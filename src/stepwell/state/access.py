@@ -32,7 +32,7 @@ _SERVER_KEY = "server-key"
 _PREFIX = "swt"
 _PAGE = 1_000
 
-# What an unknown token is compared with, so that it takes as long as a wrong secret.
+# An unknown token is compared with this, so that it takes as long as a wrong secret.
 _NO_DIGEST = "0" * 64
 
 

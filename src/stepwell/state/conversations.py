@@ -314,7 +314,7 @@ def check_called(given: T, kind: object) -> T:
     if inspect.isawaitable(given) == (kind is AsyncTurnFunction):
         return given
     if inspect.iscoroutine(given):
-        given.close()  # or Python would warn that nobody awaited it
+        given.close()  # or Python would warn that it was never awaited
     needed, other = ("async def", "Stepwell") if kind is AsyncTurnFunction else ("plain def", "AsyncStepwell")
     raise InvalidInput(f"the function of a turn is {needed} here; the other kind is for {other}")
 

@@ -1,7 +1,7 @@
 """The data store of one execution: trigger and steps written once, variables last-write-wins, loops; safe from any thread.
 
 Usable alone, in memory; and what ``run.state()`` gives back, read-only. Reads take no lock and never wait for each other or for a
-writer: each is one lookup of a value that nobody can change. Writers take a lock for the moment of the change.
+writer: each is one lookup of an immutable value. Writers take a lock for the moment of the change.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class UnsharedChange(NamedTuple):
 class ExecutionCache:
     """An LRU cache of states, bounded by number and by bytes.
 
-    Few ended executions are kept, since hardly anybody uses them again. A cached state may be behind the store; its users compare
+    Few ended executions are kept, since they are seldom used again. A cached state may be behind the store; its users compare
     heads.
     """
 
@@ -593,7 +593,7 @@ class Executions(History):
         """Delete an execution with its history. Its id is never reused."""
         head = yield from self.head(execution_id)
         if head.status == Status.PENDING:
-            # An execution that cannot be read can be deleted all the same; its item then finds nothing to start.
+            # An execution that cannot be read can be deleted, too; its item then finds nothing to start.
             with suppress(Corrupted):
                 yield from self.end_waiting(execution_id)
         try:

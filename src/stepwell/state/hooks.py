@@ -1,8 +1,8 @@
-"""Hooks and observers of one process: functions of the user that are called before and after changes, and told of runs and steps.
+"""Hooks and observers of one process: functions of the user that are called before and after changes, and for events of runs.
 
 A hook runs in a thread of its own, for a limited time, and outside of every transaction of a store: what it does can refuse a
 change, but cannot leave half of one. One that keeps failing, or does not return, is cut off for a while: it is not called then,
-which health and the log say. Observers are told from a queue, so that no writer waits for them.
+which health and the log say. Observers are called from a queue, so that no writer waits for them.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class StepEvent(PlainRecord, frozen=True, kw_only=True):
 
 
 class Hook:
-    """A function that was registered. Call ``remove`` to have it called no more."""
+    """A registered function. ``remove`` unregisters it."""
 
     def __init__(
         self, hooks: Hooks, kind: str, function: Callable[[Any], Any], timeout: float, scope: Scope | None, *, is_required: bool
@@ -130,7 +130,7 @@ class Hook:
         return monotonic() < self._closed_until
 
     def remove(self) -> None:
-        """Have it called no more."""
+        """Unregister it."""
         self._hooks.remove(self)
 
     def wants(self, change: ProposedChange) -> bool:
@@ -239,7 +239,7 @@ class Hooks:
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self.dropped = 0
-        """Events that no observer was told of, since too many waited."""
+        """The number of events that were dropped, since too many waited."""
 
     # Registering.
 
@@ -299,7 +299,7 @@ class Hooks:
         return hook
 
     def remove(self, hook: Hook) -> None:
-        """Have a hook called no more."""
+        """Unregister a hook."""
         with self._lock:
             self._hooks = tuple(each for each in self._hooks if each is not hook)
         hook.close()

@@ -68,7 +68,7 @@ class HeldLock:
 
     @property
     def fence(self) -> int:
-        """Return the fencing token: pass it to whatever you write to while you hold the lock."""
+        """Return the fencing token: pass it to each system that you write to while you hold the lock."""
         return self._lease.fence
 
     @property

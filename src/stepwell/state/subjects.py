@@ -95,7 +95,7 @@ class Subjects:
 
     @property
     def has_keys(self) -> bool:
-        """Whether values are encrypted."""
+        """True if values are encrypted."""
         return self._keys is not None
 
     def key_of(self, workspace: str, subject: str) -> Operation[str]:

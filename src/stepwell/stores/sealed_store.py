@@ -590,7 +590,7 @@ def is_erased(row: StoredEntry) -> bool:
 
 
 class _Settings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the values of a store are sealed."""
+    """The settings by which the values of a store are sealed."""
 
     check: str = ""
     """A known text encrypted under a key of the ring, in hex; empty if nothing is encrypted."""

@@ -130,7 +130,7 @@ class Activities:
             self.step,
         ]
 
-    # Where an execution stands.
+    # The state of an execution.
 
     @activity.defn(name=Activity.BEGIN)
     async def begin(self, given: RawValue) -> RawValue:
@@ -199,7 +199,7 @@ class Activities:
         try:
             receipt = await host.driver.run(host.executions.commit(OpenTransaction(live, terms, host.new_id), asked.mutations))
         except LeaseLost:
-            # Whoever claimed it since may only have done so for this very workflow, as a dispatcher whose item came back.
+            # A later claim may have been for this very workflow, as by a dispatcher whose item came back.
             is_mine = await self._is_mine(asked.execution_id)
             return await self._take_over_and_adopt(asked) if is_mine else await self._gone(asked.execution_id)
         except (StoreUnavailable, CommitUnknown):
@@ -334,7 +334,7 @@ class Activities:
             except ValidationFailed as error:
                 answer = StepAnswer(error=error_value(error), names=error_names(error), is_final=True, took_ms=answer.took_ms)
                 return answer, sealed(answer, "an error")
-            except (StoreUnavailable, CommitUnknown):  # the step is done: it must not be made again for a store that is away
+            except (StoreUnavailable, CommitUnknown):  # the step is done: it must not run again because the store is away
                 await asyncio.sleep(_STORE_RETRY_SECONDS)
 
     async def _attempt(self, request: StepRequest) -> StepAnswer:
@@ -419,7 +419,7 @@ class Activities:
         try:
             workflow = await host.services.workflows.of_state(live.state)
         except NotFound as error:
-            # Another worker may have it: the activity is made again, here or there, and the run says meanwhile what it waits for.
+            # Another worker may have it: the activity runs again, here or there, and the run says meanwhile what it waits for.
             who = live.state.identity
             text = f"no worker that was asked has version {who.version} of workflow {who.workflow_id!r}; start one that has"
             await self._note_obstacle(live.execution_id, text)
@@ -457,7 +457,7 @@ class Activities:
         row = found.get(execution_id)
         if row is not None and (record := record_of(row)).obstacle != text:
             changed = msgspec.structs.replace(record, obstacle=text)
-            with suppress(Conflict):  # it is somebody else's by now
+            with suppress(Conflict):  # another holder has it by now
                 op = recorded(TEMPORAL, execution_id, changed, expected=row.revision).op
                 await host.driver.run(write_or_raise(StateBatch((op,))))
 

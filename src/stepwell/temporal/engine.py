@@ -1,7 +1,7 @@
 """The Temporal engine of the dispatcher: starts the workflow of a queue item on the server, then creates its execution.
 
 The order matters. A workflow that was started is found again by its id, so a dispatcher that dies in between leaves nothing that
-could be started twice, and whoever comes next (the workflow, or the dispatcher that claims the item again) creates the execution.
+could be started twice, and the next one (the workflow, or the dispatcher that claims the item again) creates the execution.
 """
 
 from __future__ import annotations

@@ -259,7 +259,7 @@ class FunctionAnswer(msgspec.Struct, frozen=True):
 
 
 def payload(data: bytes) -> RawValue:
-    """Return JSON as a payload, of whatever size."""
+    """Return JSON of any size as a payload."""
     return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=data))
 
 

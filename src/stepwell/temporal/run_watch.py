@@ -1,7 +1,7 @@
 """Tasks beside a Temporal worker: start what is recorded for Temporal, pass on messages, and end what Temporal has given up.
 
 The records (``model.external_engines``) say which executions are Temporal's. Any worker does these tasks for all of them: starts
-are found by their ids, messages are taken once, and the sweep is made by one worker at a time.
+are found by their ids, messages are taken once, and one worker at a time runs the sweep.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class RunSweep(PeriodicTask):
         await self._end(head, why)
 
     async def _end(self, head: Head, why: str) -> None:
-        """End an execution under a higher fence: whatever still acts for it can commit no more."""
+        """End an execution under a higher fence: its present holder cannot commit again."""
         host, execution_id = self._host, head.execution_id
         try:
             again = await host.driver.run(host.executions.head(execution_id))

@@ -39,7 +39,7 @@ __all__ = ["HostInterceptor", "TemporalService"]
 log = logging.getLogger(__name__)
 
 _TASKS_PER_CORE = 2
-"""Workflow tasks at once: after a restart many are replayed, and each that takes two seconds is given up and made again."""
+"""Workflow tasks at once: after a restart many are replayed, and each that takes two seconds is given up and run again."""
 
 
 class HostInterceptor(Interceptor):
@@ -99,8 +99,8 @@ class TemporalService:
         self._workers.append(self._worker(EXTERNAL_API_QUEUE, activities, has_workflows=False))
         self.companions: list[Companion] = [starter, RunSweep(host, connection, locks, sweep_seconds)]
 
-    def stop(self, grace_seconds: float | None = None) -> None:  # noqa: ARG002 - Temporal's workers are told at their start
-        """Take no more tasks; steps under way have their grace to end, then other workers make them again. From any thread."""
+    def stop(self, grace_seconds: float | None = None) -> None:  # noqa: ARG002 - Temporal's workers get it at their start
+        """Take no more tasks; steps under way have their grace to end, then other workers run them again. From any thread."""
         self.is_stopping = True
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stop_requested.set)

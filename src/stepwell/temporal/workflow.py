@@ -95,7 +95,7 @@ class WorkflowHost(Protocol):
     lease_seconds: float
 
     def plan(self, name: str, version: int) -> Plan:
-        """Return the plan of a stored definition. In the workflow's thread; raises to have the task made again."""
+        """Return the plan of a stored definition. In the workflow's thread; raises to have the task run again."""
         ...
 
     def state_at(self, execution_id: str, revision: int) -> State:
@@ -108,7 +108,7 @@ class WorkflowHost(Protocol):
 
 
 class TryTaskAgain(Exception):
-    """The workflow task cannot be made now, for a reason of this worker's: the server gives it out again."""
+    """The workflow task cannot run now, for a reason of this worker's: the server gives it out again."""
 
 
 workflow_host: ContextVar[WorkflowHost] = ContextVar("workflow_host")
@@ -306,7 +306,7 @@ class _DeclaredRun(_Local):
         self._alarm: tuple[int, asyncio.Task[None]] | None = None
         self._is_timer_due = False
         self._stopped: TryTaskAgain | None = None
-        """Why the present task cannot be made here; raised by the main coroutine, since nobody waits for those of attempts."""
+        """The reason why the present task cannot run here. The main coroutine raises it: errors of attempts are not awaited."""
         self._origin = given.origin
 
     async def work(self) -> dict[str, Any]:
@@ -315,7 +315,7 @@ class _DeclaredRun(_Local):
             await self._take_turns()
         except (_Gone, TryTaskAgain):
             raise
-        except Exception as error:  # noqa: BLE001 - the task would be made again for ever, and meet it each time
+        except Exception as error:  # noqa: BLE001 - the task would run again for ever, and meet it each time
             workflow.logger.exception("the execution fails, since it could not be run on")
             await self._fail(error)
         self._stop()
@@ -347,7 +347,7 @@ class _DeclaredRun(_Local):
             batch = failed_end(self._state, {"kind": type(error).__name__, "message": str(error), "code": None}).batch()
         raise error
 
-    # Where it stands.
+    # Its state.
 
     async def _begin(self) -> None:
         if self._origin is not None:

@@ -35,7 +35,7 @@ def stepwell_app(
     - ``identify``: the host application's own authentication: a function of the request, awaited if need be, that returns an
       ``Identity`` or None. Tokens and sessions of Stepwell are not looked at then. None: tokens and sessions.
     - ``proxy``: a proxy in front that signs people in and names them in a header, a ``ProxyIdentity``. Tokens work beside it.
-      None: headers identify nobody.
+      None: headers identify no caller.
     - ``limits``: what requests may use, an ``HttpLimits``.
     - ``allowed_hosts``: the names of this server; requests for other names are refused. Empty: any name.
     - ``open_admin``: True to answer ``/metrics`` and the details of ``/readyz`` to other machines, too.

@@ -80,7 +80,7 @@ class ProxyIdentity(msgspec.Struct, frozen=True, kw_only=True):
     user_header: str
     """Such as ``X-Forwarded-User``: who signed in, for people and the audit."""
     role: Role = Role.VIEWER
-    """The role of everybody whom the proxy lets through, unless ``role_header`` says another."""
+    """The role of all callers whom the proxy lets through, unless ``role_header`` names another."""
     role_header: str | None = None
     """A header with ``viewer``, ``operator`` or ``admin``; another value is no identity."""
     workspace: str | None = None
@@ -96,7 +96,7 @@ class ProxyIdentity(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput("name the proxy's address: a header that anybody can send identifies nobody")
 
     def identity_of(self, request: Request) -> Identity | None:
-        """Return whom the proxy names; None if it names nobody, or the request came from elsewhere."""
+        """Return the caller whom the proxy names; None if it names none, or the request came from elsewhere."""
         peer = request.scope.get(PEER) or ("" if request.client is None else request.client.host)
         names = request.headers.getlist(self.user_header)
         if peer not in self.proxies or len(names) != 1:  # two: one of them is the client's own

@@ -107,7 +107,7 @@ class Client(Operations):
         - ``workflow``: the name of a workflow.
         - ``value``: the input. Without one the workflow's parameters take their defaults.
         - ``workspace``: only with a token for all of the store.
-        - ``execution_id``: an id of your own; None: one is made.
+        - ``execution_id``: an id of your own; None: Stepwell chooses one.
         """
         run_id = new_id() if execution_id is None else execution_id
         self.put_run(run_id, workflow=workflow, input=value, workspace=workspace)

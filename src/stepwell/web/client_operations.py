@@ -180,7 +180,7 @@ class Operations:
 
         - ``workflow``: the name of a workflow function of the server, or of a stored definition.
         - ``input``: without it, the workflow's parameters take their defaults.
-        - ``execution_id``: an id of your own, which makes a retry safe; null: one is made.
+        - ``execution_id``: an id of your own, which makes a retry safe; null: the server chooses one.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``prefer``: ``wait=10`` to wait up to ten seconds for the result.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -453,7 +453,7 @@ class Operations:
         """Start a run from the state of another.
 
         - ``execution_id``: the run.
-        - ``new_id``: the id of the fork; null: one is made.
+        - ``new_id``: the id of the fork; null: the server chooses one.
         - ``at``: the revision to copy; null: the newest.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -1609,7 +1609,7 @@ class Operations:
 
         - ``lock``: the name of the lock.
         - ``ttl_ms``: how long it is held unless it is renewed.
-        - ``holder``: unique to this acquisition, which makes a retry safe; null: one is made.
+        - ``holder``: unique to this acquisition, which makes a retry safe; null: the server chooses one.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
         """

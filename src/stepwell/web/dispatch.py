@@ -34,7 +34,7 @@ API_VERSION = "2026-11-01"
 _WRITES = frozenset(("POST", "PUT", "DELETE", "PATCH"))
 _EXACT = 2**53
 _KEY_LENGTH = 255
-# What a retry may change; every other reply of a request with an Idempotency-Key is kept.
+# Statuses that a retry may change; every other reply of a request with an Idempotency-Key is kept.
 _NOT_KEPT = frozenset((401, 403, 408, 409, 429))
 
 _encode = msgspec.json.Encoder().encode
@@ -63,7 +63,7 @@ class RequestDispatcher:
         self._server = server
 
     async def answer(self, request: Request, raw_path: str) -> Any:
-        """Return the response of a request, whatever happens in it.
+        """Return the response of a request, also if handling it fails.
 
         - ``raw_path``: its path under ``/api/v1``, still percent-encoded.
         """

@@ -39,7 +39,7 @@ _PAGE = 200
 _MOST_TEXTS = 1_000
 _RIGHTS_SECONDS = 5.0
 _SPREAD_SECONDS = 0.0005
-"""How far the clients of a workspace are apart when they are told of a change: a thousand at once would hold up all requests."""
+"""The delay between the clients of a workspace when a change is sent: a thousand at once would delay all requests."""
 _MOST_SPREAD_SECONDS = 0.5
 
 

@@ -1,4 +1,4 @@
-"""The page of a link with which somebody without an account answers one run, once."""
+"""The page of a link with which a person without an account answers one run, once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LinkPages:
         self._server = server
 
     async def show(self, request: Request) -> Response:
-        """Show what is asked, and the form that answers."""
+        """Show the question, and the form that answers it."""
         try:
             link, offer = await self._found(request)
         except (HttpProblem, StepwellError) as error:

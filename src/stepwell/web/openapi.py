@@ -71,7 +71,7 @@ def document_of(table: RouteTable[Route], root: str) -> dict[str, Any]:
         "security": [{"token": []}],
         "paths": paths,
         "components": {
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "Made by: stepwell token create"}},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "Created by: stepwell token create"}},
             "schemas": {**components, "Problem": _PROBLEM},
             "responses": {str(status): _problem(status) for status in _ERRORS},
         },

@@ -64,7 +64,7 @@ _STATUSES: dict[type[StepwellError], int] = {
     StepwellError: 500,
 }
 _RETRYABLE = (errors.LockHeld, errors.StoreUnavailable)
-# What frees itself: the same request may be accepted later.
+# Limits that free themselves: the same request may be accepted later.
 _BUSY_LIMITS = frozenset(("concurrency", "queue_depth"))
 _PERMANENT = (errors.StoreForeign, errors.StoreNewer, errors.StoreUnsafe, errors.Corrupted, errors.EncryptionKeyMissing)
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Addressed(Protocol):
-    """What a table finds by the method and path of a request."""
+    """An entry of a table, which is found by the method and path of a request."""
 
     @property
     def method(self) -> str:
@@ -114,7 +114,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     tag: str
     role: Role | None
-    """The least role that may call it; None: anybody, also without a token."""
+    """The least role that may call it; None: all callers, also without a token."""
     handler: Handler
     query: type[msgspec.Struct] = NoQuery
     body: Any = None

@@ -135,15 +135,15 @@ def serve(
     prepare: Callable[[AsyncStepwell], Awaitable[None]] | None = None,
     on_ready: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve a well over HTTP until the process is told to stop by SIGTERM or Ctrl-C. Blocks the calling thread.
+    """Serve a well over HTTP until SIGTERM or Ctrl-C. Blocks the calling thread.
 
     - ``well``: it is opened and closed here.
     - ``host``, ``port``: where to listen. On loopback, the address that ``on_ready`` gets is a one-time link that signs in.
     - ``allowed_hosts``: the names of this server; on loopback, only the names of loopback by default.
     - ``open_admin``: True to answer metrics and the details of health to other machines, too.
-    - ``proxy``: a proxy in front that names signed-in people in a header; None: headers identify nobody.
+    - ``proxy``: a proxy in front that names signed-in people in a header; None: headers identify no caller.
     - ``grace_seconds``: how long steps under way may take after the signal; None: they are waited for.
-    - ``prepare``: called with the open well before the address is told.
+    - ``prepare``: called with the open well before the address is printed.
     - ``on_ready``: called with the address once requests are answered.
     """
     is_local = host in LOOPBACK

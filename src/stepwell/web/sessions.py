@@ -25,7 +25,7 @@ SESSION_SECONDS = 12 * 3600
 
 
 def local_target(request: Request, target: str) -> str:
-    """Return where to go after signing in: a path of this server, whatever the link says."""
+    """Return where to go after signing in: always a path of this server."""
     root = request.scope.get("root_path", "")
     is_local = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
     return f"{root}{target}" if is_local else f"{root}/"

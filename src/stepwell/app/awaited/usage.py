@@ -12,7 +12,7 @@ __all__ = ["AsyncUsageMeter"]
 
 
 class AsyncUsageMeter:
-    """How much of its limits a thing uses, and how much is left: ``well.usage``.
+    """The usage of limits, and how much is left: ``well.usage``.
 
     Example:
 

@@ -59,7 +59,7 @@ class Locks:
 
         - ``name``, ``workspace``: the lock.
         - ``seconds``: how long it is held unless it is renewed.
-        - ``holder``: a name that is unique to this acquisition, which makes a retry safe; None: one is made.
+        - ``holder``: a name that is unique to this acquisition, which makes a retry safe; None: Stepwell chooses one.
 
         Raise ``LockHeld`` at once if another holder has it.
         """

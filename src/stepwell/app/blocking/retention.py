@@ -23,10 +23,10 @@ Spans = Span | Mapping[str, Span] | None
 
 
 class Retention:
-    """How long executions, their values and receipts, and queue items are kept: ``well.retention``.
+    """The retention of executions, their values and receipts, and queue items: ``well.retention``.
 
-    Nothing is removed without a policy, but ended queue items, which stay as long as their tier says. Workers apply the policies,
-    to what is there already, too.
+    Without a policy only ended queue items are removed, which stay as long as their tier says. Workers apply the policies, also to
+    what was stored before.
     """
 
     def __init__(self, operations: RetentionOperations, driver: Driver) -> None:

@@ -427,8 +427,9 @@ class Transaction(TransactionOperations):
     def begin(self) -> Transaction:
         """Fix the revision that the commit must follow, the newest now, and return the transaction.
 
-        Entering the block does it, too. Without either, the commit follows whatever is the newest then. Raise ``NotFound`` if
-        there is no such execution.
+        Entering the block does it, too. Without either, the commit follows the revision that is the newest then.
+
+        Raise ``NotFound`` if there is no such execution.
         """
         if self._session is None:
             self._driver.run(self._begin())

@@ -13,7 +13,7 @@ __all__ = ["UsageMeter"]
 
 
 class UsageMeter:
-    """How much of its limits a thing uses, and how much is left: ``well.usage``.
+    """The usage of limits, and how much is left: ``well.usage``.
 
     Example:
 

@@ -75,7 +75,7 @@ T = TypeVar("T")
 
 
 class ExecutionIndex:
-    """List the executions of a store: `well.executions`."""
+    """The executions of a store, to list them: ``well.executions``."""
 
     def __init__(self, parts: Parts, driver: Driver) -> None:
         self._parts, self._driver = parts, driver
@@ -148,7 +148,7 @@ class Stepwell:
     Opening raises ``InvalidInput`` for a bad argument or URL, and ``StoreUnavailable``, ``StoreForeign``, ``StoreNewer`` or
     ``StoreUnsafe`` for a store that cannot be used. Every call may raise ``StoreUnavailable`` (nothing was written),
     ``InvalidInput`` or ``LimitExceeded``, every call that writes ``CommitUnknown`` (it may have landed), and every call with
-    the id of an existing thing ``NotFound``.
+    the id of an existing execution, item or other record ``NotFound``.
 
     Example:
 
@@ -230,7 +230,7 @@ class Stepwell:
         The lock is not renewed. All times are the store's, so that a late node finds the lock held.
 
         - ``name``: the lock's name.
-        - ``at_most``: how long after it was acquired the lock expires, whatever the holder does.
+        - ``at_most``: how long after it was acquired the lock expires, even if the holder still works.
         - ``at_least``: for how long after it was acquired no other node gets the lock, even if it was released.
 
         Acquiring raises ``LockHeld`` if another node was first.
@@ -516,12 +516,12 @@ class Stepwell:
 
     @property
     def hooks(self) -> Hooks:
-        """Return the hooks of this well: functions that are called before and after changes, and told of runs and steps."""
+        """Return the hooks of this well: functions that are called before and after changes, and for events of runs and steps."""
         return self._parts.hooks
 
     @property
     def retention(self) -> Retention:
-        """Return the policies that say how long things are kept, and what was removed."""
+        """Return the retention policies, and what they removed."""
         return faces.Retention(self._parts.retention, self._driver)
 
     @property
@@ -683,7 +683,7 @@ class Stepwell:
 
         An execution that this store does not have is created. Raise ``InvalidSnapshot`` for bytes that are no snapshot of it.
 
-        - ``execution_id``: the execution that the snapshot is of.
+        - ``execution_id``: the execution of the snapshot.
         - ``data``: the bytes that ``snapshot`` returned.
         """
         execution_id = id_text(execution_id)

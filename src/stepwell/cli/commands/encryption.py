@@ -38,7 +38,7 @@ def encryption() -> None:
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--id", "key_id", default=None, metavar="ID", help="The id of the new key. Default: the date and time.")
 def key(file: Path, key_id: str | None) -> None:
-    """Add a new random key to a file of keys, and make it the active one. A file that does not exist is made.
+    """Add a new random key to a file of keys, and make it the active one. A file that does not exist is created.
 
     Only the owner may read the file. Older keys stay in it, to read what they encrypted.
     """

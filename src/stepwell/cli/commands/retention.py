@@ -1,4 +1,4 @@
-"""``retention``: how long things are kept, what will go, and what was removed."""
+"""``retention``: policies, planned removals, and what was removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``usage``: how much of its limits a thing uses."""
+"""``usage``: how much of their limits workspaces, workflows, runs and scopes use."""
 
 from __future__ import annotations
 

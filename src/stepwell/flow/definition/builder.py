@@ -557,7 +557,7 @@ def approval(
 
     - ``title``: the question, which may contain templates.
     - ``details``: a value to show with it.
-    - ``approvers``: who may answer; by default anybody.
+    - ``approvers``: the people who may answer; by default all.
     - ``needed``: how many must agree. The approval is refused once that number can no longer be reached.
     - ``timeout``: how long to wait; None without a limit.
     - ``on_timeout``: ``"cancel"`` the execution, output the ``default``, or ``"escalate"`` once, with a new timeout.

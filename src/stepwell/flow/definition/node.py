@@ -316,7 +316,7 @@ class Approval(NodeFields, frozen=True, kw_only=True, tag="approval"):
     details: Templated | UnsetType = UNSET
     """The value that is shown to them."""
     approvers: tuple[TemplateText, ...] = ()
-    """The people who may answer; empty: anybody."""
+    """The people who may answer; empty: all."""
     needed: Positive = 1
     """How many must agree. The approval is refused once that number can no longer be reached."""
     timeout_seconds: Seconds | None = None

@@ -66,17 +66,17 @@ class WaterfallRow(NamedTuple):
 
     @property
     def begin(self) -> float:
-        """When it began."""
+        """The time of its begin."""
         return min((bar.begin for bar in self.bars), default=0.0)
 
     @property
     def length(self) -> float:
-        """How long it took, without the time in the queue."""
+        """The time that it took, without the time in the queue."""
         return self.end - min((bar.begin for bar in self.bars if bar.kind != "queued"), default=self.end)
 
     @property
     def end(self) -> float:
-        """When it ended."""
+        """The time of its end."""
         return max((bar.end for bar in self.bars), default=0.0)
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # Django has no types, and its version for Python 3.11 no tas
     import_string: Any = None
 
     class BaseTaskBackend:
-        """What a backend inherits."""
+        """The attributes that a backend inherits."""
 
         alias: str
         options: dict[str, Any]

@@ -291,7 +291,7 @@ def step_failed(run: Interpreter, token: LiveToken, event: AttemptFailed) -> Non
 
 
 def step_missing(run: Interpreter, token: LiveToken, event: StepMissing) -> None:
-    """Note in the token, which everybody can read, that a driver does not know the step."""
+    """Note in the token, which `progress` and the dashboard read, that a driver does not know the step."""
     token.value |= {"missing": event.uses, "looked": token.value.get("looked", 0) + 1}
     run.changes.touch(token)
 

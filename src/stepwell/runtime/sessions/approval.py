@@ -16,7 +16,7 @@ __all__ = ["ApprovalRequest", "ApprovalResult", "people_of"]
 
 
 class ApprovalResult(PlainRecord, frozen=True):
-    """How an approval was decided."""
+    """The decision of an approval."""
 
     is_approved: bool
     decisions: tuple[Decision, ...]
@@ -24,7 +24,7 @@ class ApprovalResult(PlainRecord, frozen=True):
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True):
-    """What a call of ``wait_approval`` asks."""
+    """The arguments of a call of ``wait_approval``."""
 
     title: str
     name: str

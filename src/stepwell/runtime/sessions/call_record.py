@@ -75,7 +75,7 @@ class CallRecord:
         return self.outcome(key)
 
     def summarize(self, key: str, summary: str | None) -> None:
-        """Note what people are told about a call, for its record and its token."""
+        """Note the summary of a call, for its record and its token."""
         if summary is not None:
             self._summaries.setdefault(key, summary)
 

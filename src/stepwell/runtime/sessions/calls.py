@@ -147,7 +147,7 @@ class Calls:
     async def _cancellable(
         self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> bytes:
-        """Make a step unless a request to cancel it has come, or comes meanwhile. Compensation is seen through."""
+        """Run a step unless a request to cancel it has come, or comes meanwhile. Compensation is seen through."""
         if self._inbox.waiting and not self._waits.is_shielded and (message := self._cancel_of(key)) is not None:
             await self._record_cancelled(step, position, key, message)
         try:

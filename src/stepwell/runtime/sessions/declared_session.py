@@ -64,7 +64,7 @@ class DeclaredSession(Session):
         self._turns = KernelTurns(self._plan, writer.state, services.limits)
         self._wakeup = asyncio.Event()
         self._remade = 0
-        """How many turns in a row were made again, since a commit from outside came first."""
+        """How many turns in a row were built again, since a commit from outside came first."""
         self._effects = KernelEffects(services, self._identity, writer, self._attempts, self._add_event)
 
     @property
@@ -152,7 +152,7 @@ class DeclaredSession(Session):
     # A turn: events to mutations, one commit, then effects.
 
     async def _turn(self) -> None:
-        """Commit what the events come to that have gathered, and carry out the effects."""
+        """Commit the changes of the collected events, and carry out the effects."""
         self._wakeup.clear()
         revision = self._writer.state.revision
         keys = self._plan.state_keys
@@ -163,7 +163,7 @@ class DeclaredSession(Session):
         try:
             await self._commit(turn, follows=revision if self._remade < _MOST_REMADE else None)
         except StateMoved:
-            # What was read for this turn is old: it is made again from the newest state, with the same answers and messages.
+            # This turn was built on an old state: build it again on the newest one, with the same answers and messages.
             self._remade += 1
             self._turns.rebuild(self._writer.state, self._inbox.waiting, self._resuming())
             return

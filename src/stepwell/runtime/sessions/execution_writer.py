@@ -32,11 +32,11 @@ __all__ = ["ExecutionWriter", "FirstCommit", "Retrying", "StateMoved"]
 _MOST_CONFLICTS = 20
 
 _SESSION_IS_OVER = (LeaseLost, StoreUnavailable, CommitUnknown)
-"""Errors that say nothing about a batch: whatever it held, this session could not have written it."""
+"""Errors that say nothing about a batch: this session could not have written any."""
 
 
 class StateMoved(Conflict):
-    """A commit from outside came first, so what was to be committed was made from an old state; nothing was written."""
+    """A commit from outside came first, so the batch was built on an old state; nothing was written."""
 
 
 Retrying = Callable[[Callable[[], Awaitable[object]]], Awaitable[None]]
@@ -229,7 +229,7 @@ class ExecutionWriter:
     async def _write_all_waiting(self) -> None:
         try:
             while self._waiting:
-                # A caller whose time to leave was over relies on the end of its lease; other batches land all the same.
+                # A caller whose time to leave was over relies on the end of its lease; other batches are not affected.
                 together = [each for each in self._waiting if each.rest is None or not each.receipt.cancelled()]
                 self._waiting = []
                 await self._write_together(together)

@@ -108,7 +108,7 @@ class Compensation:
         return Status(token["status"]), {"error": token["error"], "compensation": {"undone": undone, "failed": failed}}
 
     async def _made(self, key: str) -> dict[str, Value] | None:
-        """Run one compensation; return its error if it failed for good."""
+        """Run one compensation; return its error if it failed after its last attempt."""
         undo = self._planned.get(key)
         if undo is None:
             return {"kind": "NotFound", "message": "the workflow's code no longer asks for this compensation", "code": None}
@@ -506,7 +506,7 @@ class FunctionSession(Session):
 
     @contextmanager
     def _fan_out(self, fan_out: FanOut, first: str) -> Generator[None]:
-        """Keep a token with the size of a ``map``, from its first commit to its end, so that its progress can be told."""
+        """Keep a token with the size of a ``map``, from its first commit to its end, so that its progress can be shown."""
         key, fan_out.first = self._branch().next_map(fan_out.name), first
         is_over = self._waits.is_undoing or self._waits.is_suspended
         # If all items are recorded, no commit follows that the token would come with, and none would take it away.

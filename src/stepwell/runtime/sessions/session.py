@@ -243,7 +243,7 @@ class Session(ABC):
         return wake_ms
 
     def _resting(self) -> list[Planned]:
-        """Return the last mutations of a session that gives its execution back: whatever it did, it brought no worker down."""
+        """Return the last mutations of a session that gives its execution back; they note that it brought no worker down."""
         return [*cleared_marks(self._writer.state), SetStatus(Status.WAITING)]
 
     async def _wait_until_idle(self) -> None:
@@ -260,7 +260,7 @@ class Session(ABC):
         self._interrupt(self._writer.end)
 
     async def abandon(self) -> None:
-        """Stop now, and hand back without waiting for steps that are under way: they will be made again.
+        """Stop now, and hand back without waiting for steps that are under way: they will run again.
 
         No claim is used up, since the execution rests by a commit. A session that lost its lease does nothing.
         """

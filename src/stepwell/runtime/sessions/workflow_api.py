@@ -26,7 +26,7 @@ T = TypeVar("T")
 if TYPE_CHECKING:
 
     class Outputs(list[T]):
-        """What ``map`` gives for a ``def`` function: a list in a ``def`` workflow, an awaitable for one in an ``async def`` one.
+        """The result of ``map`` over a ``def`` function: a list in a ``def`` workflow, an awaitable list in an ``async def`` one.
 
         Only type checkers see this class, since a function's type does not say which workflow calls it.
         """
@@ -86,7 +86,7 @@ def wait_approval(
     ``approval`` or ``approval#2`` for the second one, and the value ``{"by": "ada", "is_approved": True}`` with any other fields.
 
     - ``title``: what is asked; ``details``: a value that is shown with it.
-    - ``approvers``: the people who may answer; empty for anybody.
+    - ``approvers``: the people who may answer; empty for all.
     - ``needed``: how many must agree. It is refused once that number can no longer be reached.
     - ``timeout``: how long to wait; None without a limit.
     - ``escalate_to``: the people who are asked after that, once and for as long again.
@@ -161,7 +161,7 @@ def map(
     """Call a step, workflow or function once for each item, and return the outputs in the order of the items.
 
     In an ``async def`` workflow it is awaited. A function may itself call steps; those of different items run side by side. After
-    a crash, recorded calls are not made again.
+    a crash, recorded calls do not run again.
 
     - ``step``: what to call; it gets one item.
     - ``items``: the items.

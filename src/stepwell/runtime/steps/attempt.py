@@ -155,7 +155,7 @@ class Attempts:
         """Make one attempt at a step, no longer than the ``seconds`` that its execution has left.
 
         ``recorded_as`` is the key of its record, if that is not the key that the step sees.
-        Whatever the step raises is in the result; only a cancelled task and an unwound workflow pass through.
+        Errors of the step are in the result; only a cancelled task and an unwound workflow pass through.
         """
         services, suspicion = self._services, self.suspicion
         if suspicion is not None and not await suspicion.begin(key):
@@ -214,7 +214,7 @@ class Attempts:
 
 
 def run_attempt(step: Step[..., Any], context: StepContext, keywords: dict[str, Any], services: Services) -> Awaitable[bytes]:
-    """Make a step as a part of another one, in a context of its own; return its output as canonical bytes."""
+    """Run a step as a part of another one, in a context of its own; return its output as canonical bytes."""
     return _attempt(step, context, (), keywords, services, None)
 
 
@@ -270,7 +270,7 @@ async def _threaded(step: Step[..., Any], context: StepContext, make: Callable[[
     around.run(_enter, context)
     loop = asyncio.get_running_loop()
     marks: list[str] = []
-    """What came first, the end of the step or that the call was given up; whoever comes second knows of both."""
+    """Decides which came first, the end of the step or the end of the wait for it; the second one learns of the first."""
 
     def make_and_tell() -> Any:
         output = make()

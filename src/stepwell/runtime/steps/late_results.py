@@ -1,4 +1,4 @@
-"""Late results: what a call gave after it had been given up, which is discarded, and noted beside the run.
+"""Late results: outputs and errors that come after their call was given up. They are discarded, and noted beside the run.
 
 A thread cannot be stopped, so the step of a cancelled call, of a join's loser or of an attempt that took too long may end after its
 record was written, and even after its run has ended. The note is a scoped write of its own, and so disturbs no commit of the run.
@@ -22,7 +22,7 @@ __all__ = ["LateResult", "late_results", "note", "path_of"]
 
 
 class LateResult(PlainRecord, frozen=True):
-    """The result of a call that had been given up: it came, and was discarded."""
+    """The result of a call that had been given up: it was discarded."""
 
     attempt: int
     """The attempt that gave it, from 1."""

@@ -56,7 +56,7 @@ def child_result(workflow: Workflow[..., Any], child_id: str, news: Any, key: st
 
 
 class Told(Exception):
-    """An error that stands for one that was raised in another execution or process."""
+    """The error of another execution or process, with its recorded class and message."""
 
     def __init__(self, message: str, told: dict[str, Any], names: list[str]) -> None:
         super().__init__(message)

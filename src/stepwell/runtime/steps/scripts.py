@@ -45,7 +45,7 @@ class ScriptEngine(Protocol):
         ...
 
     def close(self) -> None:
-        """End whatever still runs."""
+        """End all scripts that still run."""
         ...
 
 
@@ -157,7 +157,7 @@ class ScriptRun:
     async def call_tool(self, name: str, value: Value) -> Value:
         """Call a registered step as a part of this script: one attempt, whose writes land with the script's own, or not at all.
 
-        Raise ``NotFound`` for an unknown step, ``GovernanceViolated`` if the execution may not make it, and whatever it raises.
+        Raise ``NotFound`` for an unknown step, ``GovernanceViolated`` if the execution may not run it, and the errors of the step.
         """
         step = builtin_step(name, None) or registered_step(name)
         if step is None:

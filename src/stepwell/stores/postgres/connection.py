@@ -39,7 +39,7 @@ CONNECTION_FAILURE = "08006"
 READ_ONLY = "25006"
 
 LOST_RACE = frozenset({"40001", "40P01", "55P03", "23505"})
-"""Another transaction was in the way: the whole transaction is tried again.
+"""The transaction conflicted with another one: the whole transaction is tried again.
 
 A unique violation is one of them: another process inserted the row after ours had looked for it, and the next try finds it.
 """

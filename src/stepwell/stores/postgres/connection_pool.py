@@ -164,7 +164,7 @@ class Readers:
         self._is_closed = False
 
     def read(self, query: Callable[[PostgresConnection], T]) -> T:
-        """Run a query that only reads. It is tried again if the connection was lost or another transaction was in the way."""
+        """Run a query that only reads. It is tried again after a lost connection and after a conflict with another transaction."""
         tries = 0
         while True:
             tries += 1

@@ -34,7 +34,7 @@ class Listener:
     """One connection and one thread for all listeners of a store; both start with the first and end some time after the last.
 
     The pipeline reports this store's own writes, so its own notifications are dropped: each would wake every listener twice. A
-    notification carries its sender's server process. Behind a pooler that process may serve anybody, so nothing is dropped there.
+    notification carries its sender's server process. Behind a pooler that process may serve all, so nothing is dropped there.
     """
 
     def __init__(self, settings: PostgresSettings, is_own: Callable[[int], bool]) -> None:

@@ -68,7 +68,7 @@ _NAME_BYTES = 1_000_000
 _LANE_BYTES = 800  # the index of ready items has three of these in one entry
 
 _check = partial(check_key, is_fixed=True)
-"""Check an id against what an index entry can hold, whatever the configured limits allow."""
+"""Check an id against the size of an index entry, which no configured limit can exceed."""
 
 
 def misfit(unit: Unit) -> StepwellError | None:

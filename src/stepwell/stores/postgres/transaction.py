@@ -28,8 +28,8 @@ from stepwell.stores.postgres.statements import Row, address, advisory_key, blob
 
 __all__ = ["BEGIN", "GroupTransaction"]
 
-# How long to wait for a row that another transaction holds before the whole group is tried again, and how long the server lets a
-# transaction stand idle between its round trips. Both are far above the usual time, and below what a caller would wait for.
+# The time to wait for a row that another transaction holds before the whole group is tried again, and the time that the server
+# lets a transaction stand idle between its round trips. Both are far above the usual time, and below what a caller would wait for.
 LOCK_TIMEOUT = "3s"
 IDLE_TIMEOUT = "5s"
 BEGIN: tuple[StatementCall, ...] = (("begin", ()), ("set_bounds", (LOCK_TIMEOUT, IDLE_TIMEOUT)))

@@ -101,7 +101,7 @@ class PostgresWriter:
         self._connection: PostgresConnection | None = None
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
-        """Write each unit whole or not at all, in one transaction, which is tried again if other transactions are in the way.
+        """Write each unit whole or not at all, in one transaction, which is tried again if it conflicts with others.
 
         :raises CommitUnknown: the connection was lost after the commit was sent, so the group may or may not have landed
         :raises StoreUnavailable: the server cannot be reached, or refuses to write; nothing landed

@@ -203,14 +203,14 @@ _FRESH_SECONDS = 0.05
 
 
 class RedisRequestUnsent:
-    """Stands for a reply: the command never left this process, or the server refused it without running it."""
+    """In place of a reply: the command never left this process, or the server refused it without running it."""
 
     def __init__(self, error: StoreUnavailable) -> None:
         self.error = error
 
 
 class RedisConnectionLost:
-    """Stands for a reply: the command was sent, and whether the server ran it is not known."""
+    """In place of a reply: the command was sent, and it is unknown whether the server ran it."""
 
     def __init__(self, error: StoreUnavailable) -> None:
         self.error = error

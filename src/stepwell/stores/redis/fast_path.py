@@ -21,7 +21,7 @@ __all__ = ["FastCall", "FastPath", "alone", "is_fast"]
 
 _OF_EXECUTION = Commit | Deletion | Archiving | Adoption | Claim | Extension | Release
 
-# Nothing else runs on the server while a script does; so many commits take it a few milliseconds.
+# A script blocks the whole server; this many commits take a few milliseconds.
 _MOST = 200
 
 

@@ -159,7 +159,7 @@ def lost_store() -> Corrupted:
     )
 
 
-# How long a lock's row outlives its end: while it is there, its fence tells a late holder that the lock was lost.
+# The time that a lock's row outlives its end: while it is there, its fence tells a late holder that the lock was lost.
 _LOCK_GRACE_MS = 3_600_000
 _LONGEST_SECONDS = 3_153_600_000.0
 

@@ -1,4 +1,4 @@
-"""Routes of what waits for people: answers that runs accept now, and links with which somebody without an account gives one."""
+"""Routes of what waits for people: answers that runs accept now, and links with which a person without an account gives one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
     """``signal``, ``choice`` or ``approval``."""
     title: str = ""
     approvers: list[str] = []
-    """Who may answer; empty: anybody."""
+    """The people who may answer; empty: all."""
     details: Value = None
 
 
@@ -116,7 +116,7 @@ async def create_link(call: Call) -> Reply:
     summary, body = await owned_run(call), call.body
     offer = await offer_of(call.well, summary, body.signal)
     if offer.approvers and body.by not in offer.approvers:
-        # The run ignores answers of others, so that the link would be used up for nothing; and nobody is to name himself.
+        # The run ignores answers of others, so that the link would be used up for nothing; and a person must not name himself.
         raise HttpProblem("invalid", f"only {', '.join(offer.approvers)} may answer; give the link to one of them, by name in `by`")
     secret, link = await call.well.access.create_link(
         summary.execution_id,

@@ -67,7 +67,7 @@ class CheckProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What the checker says of a definition."""
+    """The findings of the checker about a definition."""
 
     problems: list[CheckProblem]
     states: int

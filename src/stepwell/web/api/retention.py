@@ -1,4 +1,4 @@
-"""Routes of retention: what is kept for how long, what will go, and what is left of what went.
+"""Routes of retention: policies, planned removals, and tombstones of what was removed.
 
 Policies are set in Python or on the command line alone, since they name folders of the machines that workers run on.
 """

@@ -69,7 +69,7 @@ class StartRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     input: Value | UnsetType = UNSET
     """Without it, the workflow's parameters take their defaults."""
     execution_id: Name | None = None
-    """An id of your own, which makes a retry safe; null: one is made."""
+    """An id of your own, which makes a retry safe; null: the server chooses one."""
 
 
 class PutRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,7 +92,7 @@ class StartedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunError(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a run failed."""
+    """The error of a failed run."""
 
     kind: str
     message: str
@@ -147,7 +147,7 @@ class ForkRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """From where to fork a run."""
 
     new_id: Name | None = None
-    """The id of the fork; null: one is made."""
+    """The id of the fork; null: the server chooses one."""
     at: Revision | None = None
     """The revision to copy; null: the newest."""
 
@@ -387,7 +387,7 @@ def _matches(run: ExecutionSummary, terms: Mapping[str, str], now: datetime) -> 
 
 
 class RunCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many runs have a status."""
+    """The number of runs that have a status."""
 
     status: Status
     count: int
@@ -418,7 +418,7 @@ _HOURS = 24
 
 
 class RunHours(msgspec.Struct, frozen=True, kw_only=True):
-    """How many runs began in each of the last 24 hours, the oldest hour first, by the status that they have now."""
+    """The number of runs that began in each of the last 24 hours, the oldest hour first, by the status that they have now."""
 
     counts: dict[Status, list[int]]
     is_exact: bool

@@ -117,7 +117,7 @@ class AcquireLock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ttl_ms: Held = 30_000
     """How long it is held unless it is renewed."""
     holder: Name | None = None
-    """Unique to this acquisition, which makes a retry safe; null: one is made."""
+    """Unique to this acquisition, which makes a retry safe; null: the server chooses one."""
 
 
 class RenewLock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,6 +1,6 @@
 """The stream of events of a page: one for each page that is open, which only says that something changed.
 
-The page fetches its changed parts again, and those are drawn with its caller's rights. Changes are told at most twice a second.
+The page fetches its changed parts again, and those are drawn with its caller's rights. Changes are sent at most twice a second.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class View:
 
     @property
     def is_fragment(self) -> bool:
-        """Whether a page that is already open asks for its changed parts."""
+        """True if a page that is already open asks for its changed parts."""
         return "hx-request" in self.request.headers
 
     def url(self, path: str, **query: object) -> str:

@@ -1,4 +1,4 @@
-"""Approvals: the answers that waiting runs accept now, and links with which somebody without an account gives one."""
+"""Approvals: the answers that waiting runs accept now, and links with which a person without an account gives one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def answer_of(form: dict[str, str], by: str) -> Any:
 
 
 async def show_approvals(view: View) -> Shown:
-    """Show what waits for somebody."""
+    """Show what waits for a person."""
     page = await view.get("list_approvals", cursor=view.query.get("cursor"), limit=50)
     return Shown(template="approvals.html", title="Approvals", values={"page": page}, live=view.url("/live"))
 
@@ -49,7 +49,7 @@ async def answer_form(view: View) -> Response:
 
 
 async def link_form(view: View) -> Shown:
-    """Make a link with which somebody without an account answers once."""
+    """Create a link with which a person without an account answers once."""
     form = await view.form()
     body: dict[str, Any] = {"signal": form.get("name", "")}
     if form.get("by", "").strip():

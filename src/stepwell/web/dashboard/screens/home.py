@@ -26,11 +26,11 @@ __all__ = ["SCREENS"]
 
 _SHOWN = 5
 _FULL = 0.9
-"""The share of its depth from which on a queue needs somebody."""
+"""The share of its depth from which on a queue is listed as nearly full."""
 
 
 class Need(NamedTuple):
-    """A line of what needs somebody."""
+    """A line of the list of what needs attention."""
 
     icon: str
     text: str
@@ -39,7 +39,7 @@ class Need(NamedTuple):
 
 
 async def show_home(view: View) -> Shown:
-    """Show what runs, what waits, what failed, and what needs somebody."""
+    """Show what runs, what waits, what failed, and what needs attention."""
     recent = (await view.get("list_runs", limit=10)).items
     if not recent:
         startable = (await view.get("list_workflows", limit=_SHOWN)).items
@@ -65,7 +65,7 @@ async def show_home(view: View) -> Shown:
 
 
 async def _needs(view: View, groups: Sequence[ErrorGroup], lanes: Sequence[LaneStats]) -> list[Need]:
-    """Return what needs somebody: answers that runs wait for, open groups of errors, dead items, full queues, lost workers."""
+    """Return what needs attention: answers that runs wait for, open groups of errors, dead items, full queues, lost workers."""
     offers: list[OpenOffer] = (await view.get("list_approvals", limit=_SHOWN)).items
     needs = [
         Need("approvals", f"{each.title or each.name} for {each.workflow_id}", view.url(page_of(each.execution_id)), each.kind)
@@ -88,7 +88,7 @@ async def _full(view: View, lanes: Sequence[LaneStats]) -> list[Need]:
         return []
     try:
         usage: Usage = await view.get("get_usage", {"workspace_id": view.workspace})
-    except NotFound:  # a workspace that nobody has put has no limits
+    except NotFound:  # a workspace that was never put has no limits
         return []
     most = usage.amounts["queue_depth"].maximum
     if most is None or depth < _FULL * most:

@@ -62,7 +62,7 @@ _ACTIONS = {
 
 
 class SavedView(msgspec.Struct, frozen=True):
-    """What a list of runs shows, under a name that somebody gave."""
+    """A saved view of the list of runs: a name, with its filter and columns."""
 
     filter: str = ""
     columns: str = ""
@@ -129,7 +129,7 @@ def _choose_range(view: View) -> Response:
 
 
 def _remembered_range(view: View) -> str:
-    """Return the terms of the remembered range; empty for none, and for a cookie that somebody has changed."""
+    """Return the terms of the remembered range; empty for none, and for a cookie that was changed."""
     try:
         terms = parse_filter(view.preference("range"), RUN_FIELDS)
     except HttpProblem:
@@ -141,7 +141,7 @@ def _views(view: View) -> dict[str, SavedView]:
     """Return the saved views by name."""
     try:
         return msgspec.json.decode(view.preference("views") or "{}", type=dict[str, SavedView])
-    except msgspec.MsgspecError:  # somebody has changed the cookie
+    except msgspec.MsgspecError:  # the cookie was changed
         return {}
 
 

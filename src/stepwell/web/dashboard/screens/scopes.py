@@ -48,7 +48,7 @@ async def show_entry(view: View) -> Shown:
 
 
 async def edit_entry_form(view: View) -> Shown | Response:
-    """Change a value: first show the difference, then write it if nobody changed it meanwhile."""
+    """Change a value: first show the difference, then write it if it was not changed meanwhile."""
     form = await view.form()
     scope, key = view.path["scope"], view.path["key"]
     value = json_field(form, "value")

@@ -29,7 +29,7 @@ _PAGE = 200
 _SEARCHED = 100
 """The runs among which forks are looked for: a fork names its origin, and not the other way round."""
 _LARGE_BYTES = 16_384
-"""The size of a value in JSON from which on it is shown only when somebody asks for it."""
+"""The size of a value in JSON from which on it is shown only on request."""
 _ENDED = frozenset(StepStatus)
 
 
