@@ -1,4 +1,4 @@
-"""Tools for tests of workflows and of stores: crashes everywhere, a well with a clock that skips, schedulers, a simulator."""
+"""Tools for tests of workflows and of stores: crash injection, a well with a skipping clock, schedulers, a simulator."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Virtual time: a clock that only the test moves, or the event loop that keeps time with it."""
+"""Virtual time: a clock that only the test, or the event loop on it, moves."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class VirtualClock:
         self._start, self._elapsed_us = start, 0
 
     def now(self) -> datetime:
-        """The time, aware, in UTC."""
+        """Return the time, aware, in UTC."""
         return self._start + timedelta(microseconds=self._elapsed_us)
 
     def now_ms(self) -> int:
-        """The same in whole milliseconds since 1970."""
+        """Return the time in whole milliseconds since 1970."""
         return to_ms(self._start) + self._elapsed_us // 1_000
 
     def ahead_ms(self) -> int:
-        """How far it runs ahead of its start."""
+        """Return how many milliseconds the clock is ahead of its start."""
         return self._elapsed_us // 1_000
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start."""
+        """Return the seconds since the start."""
         return self._elapsed_us / 1_000_000
 
     def move_to(self, elapsed: float) -> None:
@@ -54,11 +54,11 @@ class VirtualClock:
         self._elapsed_us = max(self._elapsed_us, math.ceil(elapsed * 1_000_000))
 
     def has_reached(self, elapsed: float) -> bool:
-        """Whether it has been moved to a number of seconds since the start, which the nearest microsecond stands for."""
+        """Return whether the clock has reached a number of seconds since the start, rounded to the nearest microsecond."""
         return self._elapsed_us >= math.ceil(elapsed * 1_000_000)
 
     def until_ms(self, moment_ms: int) -> float:
-        """Seconds from now to a time in milliseconds since 1970; not below 0."""
+        """Return the seconds from now to a time in milliseconds since 1970; not below 0."""
         return max((moment_ms - to_ms(self._start)) / 1_000 - self.elapsed, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Crash a workflow everywhere: kill its process at each of its commits, go on in another, and compare with a run that was not."""
+"""Crash a workflow everywhere: kill its process at each commit, continue in another, and compare with a run without a crash."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class _Playthrough:
                     self.recorded.discard((unit.execution_id, mutation["name"]))
 
     def attempted(self, process: SimulatedProcess, step: StepContext) -> None:
-        """A step that is recorded must not be made again."""
+        """Check that a recorded step does not run again."""
         self.attempts.append(step.step)
         if (step.execution_id, step.step) in self.recorded:
             self.repeated.append(step.step)
@@ -146,7 +146,7 @@ def crash_everywhere(
 
 
 def sent_signals(signals: Signals) -> list[tuple[str, Value]]:
-    """Signals in the order in which they are sent."""
+    """Return the signals in the order in which they are sent."""
     return list(cast("Mapping[str, Value]", signals).items() if isinstance(signals, Mapping) else signals)
 
 

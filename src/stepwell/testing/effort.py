@@ -1,4 +1,4 @@
-"""How many examples a test tries, by the loaded profile of Hypothesis."""
+"""The number of examples of a test, by the loaded profile of Hypothesis."""
 
 from __future__ import annotations
 

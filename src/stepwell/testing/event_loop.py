@@ -23,11 +23,11 @@ _OWN_SOCKETS = 1  # by which other threads wake it
 
 
 class Stuck(AssertionError):
-    """Nothing is left that could ever happen."""
+    """The loop is idle for ever: no callback, timer or thread is left."""
 
 
 class Admission:
-    """A callback that is due, and the context that it is run in: a task's steps must all be run in the task's own."""
+    """A due callback and its context: all steps of a task must run in the task's own context."""
 
     __slots__ = ("arguments", "callback", "context", "handle")
 
@@ -42,14 +42,14 @@ class Admission:
 
 
 class Belongs(Protocol):
-    """Something that callbacks can belong to, and that decides when they run."""
+    """An owner of callbacks, which decides when they run."""
 
     def admit(self, call: Admission) -> None:
         """Call it now, or keep it for later."""
         ...
 
     def adopt(self, task: asyncio.Future[Any]) -> None:
-        """Remember a task that it started."""
+        """Remember a task that the owner started."""
         ...
 
 
@@ -58,7 +58,7 @@ owner: ContextVar[Belongs | None] = ContextVar("stepwell_owner", default=None)
 
 
 class Pace(Protocol):
-    """Decides how time goes on when the loop has nothing to do."""
+    """Moves time when the loop has nothing to do."""
 
     def idle(self, clock: VirtualClock, seconds: float | None, are_threads_running: bool) -> float | None:
         """Called with the seconds to the next timer (None: there is none). Moves the clock and gives 0, or gives the real seconds
@@ -66,7 +66,7 @@ class Pace(Protocol):
         ...
 
     def waited(self, clock: VirtualClock, seconds: float) -> None:
-        """So many real seconds were spent waiting."""
+        """Count real seconds that were spent waiting."""
         ...
 
 
@@ -78,7 +78,7 @@ class SkippingPace:
         """Seconds to the next time that matters: None while something is under way, infinite if there is none, which is told."""
 
     def idle(self, clock: VirtualClock, seconds: float | None, are_threads_running: bool) -> float | None:
-        """Skip, unless a thread is at work: it takes real time."""
+        """Skip to the next timer, unless a thread works: it takes real time."""
         if are_threads_running:
             return None
         far = self._horizon()
@@ -91,7 +91,7 @@ class SkippingPace:
         return 0
 
     def waited(self, clock: VirtualClock, seconds: float) -> None:
-        """Real time does not count."""
+        """Do nothing: real time does not count."""
 
 
 class _Selector(selectors.BaseSelector):
@@ -134,11 +134,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(_Selector(self))
 
     def time(self) -> float:
-        """Virtual seconds since the start."""
+        """Return the virtual seconds since the start."""
         return self.clock.elapsed
 
     def is_mine(self) -> bool:
-        """Whether the calling thread is this loop's, or takes turns with it."""
+        """Return whether the calling thread is this loop's, or takes turns with it."""
         try:
             return asyncio.get_running_loop() is self
         except RuntimeError:
@@ -153,7 +153,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def has_calls(self) -> bool:
-        """Whether threads handed something over that was not looked at."""
+        """Return whether threads handed over calls that were not looked at yet."""
         return self._handed > 0
 
     def take_turns(self) -> None:
@@ -164,7 +164,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             super().call_soon(self._serve, call)
 
     def wait_idle(self, seconds: float | None, real: selectors.BaseSelector) -> list[tuple[selectors.SelectorKey, int]]:
-        """Nothing is ready: let sockets speak, then let time go on."""
+        """Poll the sockets, then move time, since nothing is ready."""
         if self._patience and len(real.get_map()) > _OWN_SOCKETS:
             began = time.monotonic()
             events = real.select(self._patience if seconds is None else min(self._patience, seconds))
@@ -186,7 +186,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return asyncio.wrap_future(self._turns.start(func, args), loop=self)
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:
-        """From a thread that takes turns, it waits for the next round; from any other, as usual."""
+        """Schedule a callback. From a thread that takes turns it waits for the next round; from any other it is as usual."""
         turn = self._turns.mine()
         if turn is None:
             return super().call_soon_threadsafe(callback, *args, context=context)
@@ -246,4 +246,4 @@ def _around(context: Context | None) -> Context:
 
 
 def _nothing() -> None:
-    """Wakes a loop that waits."""
+    """Do nothing: the callback only wakes a waiting loop."""

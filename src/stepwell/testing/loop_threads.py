@@ -1,4 +1,4 @@
-"""Threads that take turns with an event loop: it goes on only when each of them has asked it for something, or has ended.
+"""Threads that take turns with an event loop: the loop continues only when each of them waits for a call or has ended.
 
 A plain workflow or step runs in a thread. Were it to run beside the loop, nothing about its order would be the same twice. So the
 loop waits until a thread *parks*, by handing the loop a callback, and takes what threads handed over in the order of their numbers.
@@ -76,7 +76,7 @@ class ThreadTurns:
             self._changed.notify_all()
 
     def mine(self) -> ThreadTurn | None:
-        """The turn of the calling thread, if it is one of these."""
+        """Return the turn of the calling thread, or None if it takes no turns."""
         return self._turns.get(threading.get_ident())
 
     def hand_over(self, call: ThreadCall) -> None:
@@ -87,13 +87,13 @@ class ThreadTurns:
             self._changed.notify_all()
 
     def resume(self, turn: ThreadTurn) -> None:
-        """What the thread asked for is done: it goes on."""
+        """Let the thread continue: its call was carried out."""
         with self._changed:
             turn.is_running = not turn.has_ended
 
     @property
     def are_running(self) -> bool:
-        """Whether a thread does something of its own right now."""
+        """Return whether a thread runs code of its own now."""
         return any(turn.is_running for turn in list(self._turns.values()))
 
     def _are_settled(self) -> bool:

@@ -28,7 +28,7 @@ def clock() -> SkippingClock:
 
 @pytest.fixture
 def well(clock: SkippingClock) -> Iterator[TestWell]:
-    """A well of its own for the test, in memory, with a worker; whatever the environment says about stores does not matter."""
+    """Return a new well for the test, in memory, with a worker. The environment's settings of stores are ignored."""
     from stepwell.testing.well import TestWell
 
     opened = TestWell(clock)

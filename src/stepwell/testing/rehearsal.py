@@ -1,4 +1,4 @@
-"""A rehearsal: one run of a workflow on virtual time, with the order of what happens at the same time chosen by a scheduler."""
+"""A rehearsal: one run of a workflow on virtual time, where a scheduler chooses the order of concurrent tasks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Order:
         self.divergence: asyncio.Future[Diverged] = asyncio.get_running_loop().create_future()
 
     async def before(self, process: SimulatedProcess, unit: Unit) -> Fate:
-        """Every commit lands, some later than others."""
+        """Let every commit land, some later than others."""
         if isinstance(unit, Commit):
             await asyncio.sleep(self._latency(unit) * _LATENCY_SECONDS)
         return Fate.LANDS
@@ -54,7 +54,7 @@ class _Order:
         return self._choose(f"{commit.execution_id} {commit.revision}: {changes_in(commit)}", _LATENCIES)
 
     def first_of(self, tasks: int) -> int:
-        """Which of the tasks that are ready goes on first."""
+        """Return which of the ready tasks continues first."""
         return self._choose("the next task", tasks)
 
     def _choose(self, what: str, ways: int) -> int:
@@ -66,10 +66,10 @@ class _Order:
             return 0
 
     def landed(self, process: SimulatedProcess, unit: Unit, outcome: Outcome) -> None:
-        """Nothing to keep."""
+        """Do nothing: a rehearsal keeps no writes."""
 
     def attempted(self, process: SimulatedProcess, step: StepContext) -> None:
-        """Nothing to keep."""
+        """Do nothing: a rehearsal keeps no writes."""
 
 
 def rehearse(

@@ -1,4 +1,4 @@
-"""Schedulers: who makes the choices of a run that has any, and a log of them, from which the same run can be had again.
+"""Schedulers make the choices of a run and log them, so that the same run can be repeated.
 
 A choice is a name and a number of ways; a scheduler says which way. ``InOrder`` always takes the first, ``Seeded`` takes one by a
 seed, ``Replay`` takes those of a log, and says where a run parts from it.
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class SchedulingChoice(msgspec.Struct, frozen=True):
-    """A choice that was made: the number of the way, from 0, out of how many."""
+    """A choice: the number of the option, from 0, and how many there were."""
 
     what: str
     ways: int
@@ -40,7 +40,7 @@ class SchedulingChoice(msgspec.Struct, frozen=True):
 
 
 class Diverged(AssertionError):
-    """A run that is replayed came to a choice that is not the next one of the log: something in it is not deterministic."""
+    """A replayed run met a choice other than the next one of the log: something in it is not deterministic."""
 
     def __init__(self, number: int, expected: SchedulingChoice | None, what: str, ways: int) -> None:
         told = "the log has ended" if expected is None else f"the log has {expected.what!r} of {expected.ways} ways"
@@ -50,12 +50,12 @@ class Diverged(AssertionError):
 
 
 class TaskScheduler(Protocol):
-    """Makes choices and remembers them."""
+    """Makes choices and logs them."""
 
     log: list[SchedulingChoice]
 
     def choose(self, what: str, ways: int) -> int:
-        """Which way to go, from 0 to ``ways`` - 1."""
+        """Return the number of an option, from 0 to ``ways`` - 1."""
         ...
 
 
@@ -64,7 +64,7 @@ class _Logged:
         self.log: list[SchedulingChoice] = []
 
     def choose(self, what: str, ways: int) -> int:
-        """Choose, and remember it."""
+        """Choose an option, and log it."""
         way = self._way(what, ways)
         self.log.append(SchedulingChoice(what, ways, way))
         return way
@@ -74,14 +74,14 @@ class _Logged:
 
 
 class InOrder(_Logged):
-    """Always the first way: the plainest run, and the same every time."""
+    """Always chooses the first option: the simplest run, and the same every time."""
 
     def _way(self, what: str, ways: int) -> int:
         return 0
 
 
 class Seeded(_Logged):
-    """Ways by chance, the same for the same seed."""
+    """Chooses by chance, the same for the same seed."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class Seeded(_Logged):
 
 
 class Replay(_Logged):
-    """The ways of a log; ``Diverged`` if the run asks for anything else."""
+    """Chooses as a log says. Raises ``Diverged`` if the run asks for another choice."""
 
     def __init__(self, log: Iterable[SchedulingChoice]) -> None:
         super().__init__()
@@ -110,21 +110,21 @@ class Replay(_Logged):
         return expected.way
 
     def finish(self) -> None:
-        """The run is over: ``Diverged`` if the log goes on."""
+        """Check the end of a run. Raise ``Diverged`` if the log has more choices."""
         number = len(self.log)
         if number < len(self._script):
             raise Diverged(number, self._script[number], "", 0)
 
 
 class Lenient:
-    """Goes the first way where a log is at its end or parts from the run, so that a replay can be brought to an end and judged."""
+    """Chooses as a log says, and the first option where the log ends or differs from the run, so that a replay reaches its end."""
 
     def __init__(self, within: TaskScheduler) -> None:
         self._within = within
         self.log = within.log
 
     def choose(self, what: str, ways: int) -> int:
-        """As the other scheduler chooses, if it does."""
+        """Choose as the log says, or the first option."""
         try:
             return self._within.choose(what, ways)
         except Diverged:
@@ -132,18 +132,18 @@ class Lenient:
 
 
 def pick(scheduler: TaskScheduler, what: str, among: Sequence[T]) -> T:
-    """One of several things."""
+    """Return one of several values."""
     return among[scheduler.choose(what, len(among))]
 
 
 def happens(scheduler: TaskScheduler, what: str, per_mille: int) -> bool:
-    """Whether something with this probability happens; never for the plainest run."""
+    """Return True with this probability; never for the simplest run."""
     return scheduler.choose(what, 1000) >= 1000 - per_mille
 
 
 @contextmanager
 def seeded(seed: int) -> Generator[None]:
-    """What is left to chance by others, such as the jitter of retries, is left to a seed."""
+    """Seed the random numbers of others, such as the jitter of retries."""
     before = random.getstate()
     random.seed(seed)
     try:
@@ -153,10 +153,10 @@ def seeded(seed: int) -> Generator[None]:
 
 
 def write_log(log: Iterable[SchedulingChoice]) -> bytes:
-    """A log as bytes, a JSON line for each choice."""
+    """Return a log as bytes, a JSON line for each choice."""
     return b"".join(msgspec.json.encode(choice) + b"\n" for choice in log)
 
 
 def read_log(data: bytes) -> list[SchedulingChoice]:
-    """A log from its bytes."""
+    """Return the log of these bytes."""
     return [msgspec.json.decode(line, type=SchedulingChoice) for line in data.splitlines()]

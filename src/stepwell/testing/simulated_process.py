@@ -44,18 +44,18 @@ class Fate(Enum):
 
 
 class ProcessFault(Protocol):
-    """Decides about the writes of processes, and hears of what they came to."""
+    """Decides about the writes of processes, and gets their outcomes."""
 
     async def before(self, process: SimulatedProcess, unit: Unit) -> Fate:
         """Return the fate of a write; may take its time."""
         ...
 
     def landed(self, process: SimulatedProcess, unit: Unit, outcome: Outcome) -> None:
-        """A write was decided by the store."""
+        """Take note of the outcome of a write."""
         ...
 
     def attempted(self, process: SimulatedProcess, step: StepContext) -> None:
-        """An attempt at a step begins."""
+        """Take note of an attempt at a step that begins."""
         ...
 
 
@@ -67,7 +67,7 @@ class SharedStore:
         self.listeners: dict[SimulatedProcess, Callable[[str], None]] = {}
 
     def tell(self, writer: SimulatedProcess, unit: Unit) -> None:
-        """Tell the others of what a process wrote, as far as they can be woken by it."""
+        """Notify the other processes of a write, as far as it can wake them."""
         topics = _topics_of(unit)
         for process, wake in list(self.listeners.items()):
             if process is not writer and topics and process.hears:
@@ -97,7 +97,7 @@ class _Link:
         return getattr(self._shared.store, verb)
 
     def close(self) -> None:
-        """The store stays open for the others."""
+        """Do nothing: the store stays open for the other processes."""
 
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
         self._shared.listeners[self._process] = wake
@@ -202,7 +202,7 @@ class SimulatedProcess:
 
     @property
     def hears(self) -> bool:
-        """Whether the notification of another process's write arrives now."""
+        """Return whether the notification of another process's write arrives now."""
         return not self.is_dead and self._hears()
 
     # Called by the event loop.
@@ -233,7 +233,7 @@ class SimulatedProcess:
             self._held.append(call)
 
     def adopt(self, task: asyncio.Future[Any]) -> None:
-        """Remember a task: nobody else may, and a forgotten one would be unwound."""
+        """Keep a reference to a task, so that the garbage collector does not unwind it."""
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None), context=Context())
 
@@ -269,7 +269,7 @@ class SimulatedProcess:
         await asyncio.get_running_loop().create_future()
 
     async def bury(self) -> None:
-        """Unwind what the process was doing, with nothing to write to. Only for when its test is over."""
+        """Unwind the tasks of the process without a store to write to. Only at the end of its test."""
         # What is unwound complains of being cancelled, and of what it never got.
         asyncio.get_running_loop().set_exception_handler(lambda _, __: None)
         self.kill()

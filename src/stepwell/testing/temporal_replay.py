@@ -1,4 +1,4 @@
-"""Replay Temporal histories with the code of this program: the check to make before a worker is deployed to runs under way.
+"""Replay Temporal histories with the code of this program, before a worker is deployed to live runs.
 
 ``python -m stepwell.testing.temporal_replay URL --address HOST:PORT`` takes every history that the server has in a namespace, and
 ends with 1 if one of them cannot be replayed. Nothing is written.
@@ -57,7 +57,7 @@ async def replay(url: str, address: TemporalAddress) -> tuple[int, dict[str, Exc
 
 
 def main() -> int:
-    """Replay what the command line names."""
+    """Replay the histories that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m stepwell.testing.temporal_replay")
     parser.add_argument("url")
     parser.add_argument("--address", default="127.0.0.1:7233")

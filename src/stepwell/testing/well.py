@@ -61,7 +61,7 @@ class SkippingClock(VirtualClock):
 
     @contextmanager
     def skipping(self) -> Generator[None]:
-        """Skip to the next time for which a run waits, for as long as this is entered."""
+        """Skip to the next timer of a run while this context is entered."""
         with self._changed:
             self._askers += 1
         if self._loop is not None:
@@ -75,17 +75,17 @@ class SkippingClock(VirtualClock):
     # For the loop of the worker.
 
     def make_loop(self, store: Store) -> VirtualLoop:
-        """The loop that keeps time with this clock."""
+        """Return an event loop on this clock."""
         self._store = store
         self._loop = VirtualLoop(self, self, patience_seconds=_PATIENCE_SECONDS)
         return self._loop
 
     def leave_loop(self) -> None:
-        """The worker is gone."""
+        """Forget the loop of a worker that has ended."""
         self._loop = None
 
     def idle(self, clock: VirtualClock, seconds: float | None, are_threads_running: bool) -> float | None:
-        """Continue when nothing is left to do at this time, as far as callers wait."""
+        """Move time when nothing is left to do at this time and a caller waits."""
         far = None if self._store is None else horizon(self._store, self)
         with self._changed:
             self._is_flowing = False

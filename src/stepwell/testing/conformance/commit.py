@@ -1,4 +1,4 @@
-"""Commits: what is guarded, what is refused and why, and that a unit lands whole or not at all."""
+"""Commits: their guards, refusals with reasons, and that a unit lands whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Due executions: which ones workers are given, in which order, and that none is forgotten or given to two."""
+"""Due executions: which ones a claim returns, in which order, and that none is forgotten or returned twice."""
 
 from __future__ import annotations
 

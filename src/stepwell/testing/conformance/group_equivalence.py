@@ -1,4 +1,4 @@
-"""Combinations: units of every kind, alone and in groups, come to the same on a store as one after the other in memory.
+"""Combinations: units of every kind, alone and in groups, have the same outcome on a store as one after the other in memory.
 
 Stores have short ways for what is written most: a plain commit alone, commits of one kind, items alone. Here fields and kinds of
 units meet at random, so that no way forgets a field that another one honours.

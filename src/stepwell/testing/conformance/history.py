@@ -38,7 +38,7 @@ def grown(execution: SampleExecution) -> list[str]:
 
 
 def load(store: Store, execution_id: str, at: int | None = None, since: int | None = None) -> Loaded:
-    """What a store loads of an execution that must be there."""
+    """Return what a store loads of an execution that must exist."""
     loaded = store.load(execution_id, at, since)
     assert loaded is not None, f"execution {execution_id!r} is gone"
     return loaded

@@ -1,4 +1,4 @@
-"""Leases of executions: who may hold one, and that its fence, compared inside the commit, keeps everybody else out."""
+"""Leases of executions: one holder at a time, whose fence, compared inside the commit, excludes all other writers."""
 
 from __future__ import annotations
 

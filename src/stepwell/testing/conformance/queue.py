@@ -1,4 +1,4 @@
-"""The queue's desk: tiers, workspaces and named queues, what may be enqueued, and what a request comes to that was made before."""
+"""The queue: tiers, workspaces and named queues, admission of items, and repeated requests."""
 
 from __future__ import annotations
 

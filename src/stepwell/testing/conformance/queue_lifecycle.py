@@ -1,4 +1,4 @@
-"""The life of a queue item: marks, returns, cancels, recovery and a second drive."""
+"""The life of a queue item: marks, returns, cancels, recovery and redrive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Depth: how many items of a workspace may wait, and which of a group there is room for.
+"""Depth: how many items of a workspace may wait, and which items of a group are admitted.
 
 Starts that are given back to a rate: an item that is returned unstarted has used up nothing.
 

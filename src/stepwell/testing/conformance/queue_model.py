@@ -98,7 +98,7 @@ class QueueMachine(RuleBasedStateMachine):
         return write(self.store, unit)
 
     def has_items(self) -> bool:
-        """Whether there is anything to do something to."""
+        """Return whether there is an item."""
         return bool(self.plain.items)
 
     @rule(workspace=picks, queue=picks, count=st.integers(2, 4))

@@ -1,4 +1,4 @@
-"""An execution that is tried again, and its item: the commit that reopens the one sends the other back into the queue."""
+"""Retry of an execution that has an item: the commit that reopens the execution returns the item to the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of tiers, workspaces and named queues that are based on what was there: of two at the same moment, one lands."""
+"""Optimistic changes of tiers, workspaces and named queues: of two at the same moment, one lands."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ EACH = [(make, fields) for make in KINDS for fields in OTHERS[make]]
 
 
 def present(store: Store, make: Make) -> Any:
-    """What is there of what a unit puts."""
+    """Return the stored settings that a unit writes."""
     if make is tier:
         return next((each for each in store.tiers() if each.name == "own"), None)
     if make is workspace:
@@ -61,7 +61,7 @@ def present(store: Store, make: Make) -> Any:
 
 
 def now_there(store: Store, unit: Unit, make: Make) -> Any:
-    """What is there after a unit that must land."""
+    """Return the stored settings after a unit that must land."""
     landed(write(store, unit))
     return present(store, make)
 

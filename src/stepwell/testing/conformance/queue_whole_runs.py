@@ -1,4 +1,4 @@
-"""Whole runs, each an execution's only commit: many in one group come to what each would come to by itself."""
+"""Whole runs, each an execution's only commit: many in one group have the outcomes that each has alone."""
 
 from __future__ import annotations
 

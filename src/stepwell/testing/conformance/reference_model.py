@@ -35,7 +35,7 @@ class StoreMachine(ExecutionRules, CommitRules, LeaseRules, StateRules):
 
 
 class LeaseMachine(CommitRules, LeaseRules, StateRules):
-    """The same with one execution, which two writers and two holders get in each other's way for."""
+    """The same with one execution, for which two writers and two holders compete."""
 
     @initialize()
     def create(self) -> None:

@@ -390,7 +390,7 @@ def put_workspace(store: Store, name: str = "acme", *, is_paused: bool = False, 
 
 
 def claim_items(store: Store, limit: int = 10, *, holder: str = "d", seconds: float = HOUR, **fields: Any) -> list[Claimed]:
-    """What a claim takes."""
+    """Return the items that a claim takes."""
     return answers(write(store, ClaimItems(holder, seconds, limit, **fields)))
 
 
@@ -437,7 +437,7 @@ def statuses(store: Store, workspace: str | None = None) -> dict[str, str]:
 
 
 def used(store: Store, workspace: str) -> int:
-    """How many slots of a workspace its rows use."""
+    """Return how many slots the rows of a workspace use."""
     return sum(status in ("CLAIMED", "DISPATCHED") for status in statuses(store, workspace).values())
 
 

@@ -1,4 +1,4 @@
-"""Scans and listings: every key in its order and in its own scope, however nasty its name is."""
+"""Scans and listings: every key in order and in its own scope, with hostile names, too."""
 
 from __future__ import annotations
 

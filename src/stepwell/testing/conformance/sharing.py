@@ -1,4 +1,4 @@
-"""Sharing: two stores on one place, as two processes have it. What one writes, the other sees, minds and is told of."""
+"""Sharing: two stores on one database, as in two processes. Each sees, respects and is notified of the writes of the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TTL: what has expired is absent at once, for readers and writers alike, and a sweep only gives back its space."""
+"""TTL: an expired key is absent at once, for readers and writers, and a sweep only frees its space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values and ids: byte for byte what was given, with the same digests on every store, and no two ids ever confused."""
+"""Values and ids: stored byte for byte, with the same digests on every store, and no two ids confused."""
 
 from __future__ import annotations
 

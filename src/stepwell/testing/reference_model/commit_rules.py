@@ -39,7 +39,7 @@ few_moves = st.lists(moves, max_size=2)
 
 
 class CommitRules(Comparison):
-    """What writers do to executions."""
+    """Rules for commits of writers to executions."""
 
     @precondition(has_executions)
     @rule(pick=picks, writer=writers, batch=batches, state=few_moves, is_named=st.booleans())
@@ -73,7 +73,7 @@ class CommitRules(Comparison):
         terms: CommitTerms,
         refusals: Sequence[type[StepwellError]],
     ) -> None:
-        """A transaction on both sides; it is refused for these reasons, and for those that its changes and operations give."""
+        """Run a transaction on both sides; it is refused for these reasons and for those of its changes and operations."""
         plain, before = self.executions[name], self.scopes
         after, faults = plain.state.changed(batch)
         ops = [op_of(move, self.paths, self.scopes, self.now_ms) for move in state]
@@ -102,7 +102,7 @@ class CommitRules(Comparison):
     @precondition(has_executions)
     @rule(pick=picks, which=picks, writer=writers, value=values)
     def commit_again(self, pick: int, which: int, writer: int, value: Value) -> None:
-        """T03: a commit id that landed gives its first receipt back for the same change, and refuses any other."""
+        """Repeat a commit id (T03): the same change returns the first receipt, any other is refused."""
         name = self.pick_execution(pick)
         receipts = self.executions[name].receipts
         if receipts:
@@ -113,7 +113,7 @@ class CommitRules(Comparison):
             self.compare_execution(name)
 
     def set_variable(self, name: str, writer: int, value: Value, terms: CommitTerms) -> Receipt:
-        """The smallest of transactions."""
+        """Run the smallest transaction."""
         transaction = self.writers[writer].transaction(name, terms)
         transaction.set_variable("a", value)
         return transaction.commit()

@@ -1,4 +1,4 @@
-"""The two sides of the machine, a store and its plain model, and every way in which they are held against each other."""
+"""The two sides of the machine, a store and its plain model, and all comparisons of the two."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ComparedWriter:
         return Transaction(self.executions, execution_id, terms or CommitTerms(), Limits(), self._driver)
 
     def anew(self) -> ComparedWriter:
-        """The same process, just started: it knows nothing but what the store says."""
+        """Return the same process after a restart, which knows only what the store says."""
         return ComparedWriter(self.store, self._clock)
 
 
@@ -89,21 +89,21 @@ class Comparison(RuleBasedStateMachine):
 
     @property
     def now_ms(self) -> int:
-        """The time of the plain model: how far the clock was moved."""
+        """Return the time of the plain model: how far the clock was moved."""
         return self.clock.ahead_ms()
 
     def pick_execution(self, pick: int) -> str:
-        """One of the executions that are there; without any, an id that never was."""
+        """Return one of the existing executions; without any, an unused id."""
         names = list(self.executions)
         return names[pick % len(names)] if names else f"{self.workspace}-nobody"
 
     def pick_used_id(self, pick: int) -> str:
-        """An id that is or was an execution's; without any, one that never was."""
+        """Return an id that is or was an execution's; without any, an unused id."""
         names = [*self.executions, *self.deleted]
         return names[pick % len(names)] if names else f"{self.workspace}-nobody"
 
     def expect(self, call: Callable[[], T], *refusals: type[StepwellError]) -> T | None:
-        """The result of a call, or None if it was refused as it had to be, with one of these errors or of their kinds."""
+        """Return the result of a call, or None if it was refused, as expected, with one of these errors or a subclass."""
         if not refusals:
             return call()
         with pytest.raises(refusals):
@@ -111,7 +111,7 @@ class Comparison(RuleBasedStateMachine):
         return None
 
     def check(self, outcome: Outcome, *refusals: type[StepwellError] | None) -> list[object]:
-        """The answers of a unit that had to land; none for one that had to be refused with one of these very errors."""
+        """Return the answers of a unit that had to land; none for one that had to be refused with exactly one of these errors."""
         expected = [refusal for refusal in refusals if refusal is not None]
         if not expected:
             assert isinstance(outcome, Written), f"refused without a reason: {outcome!r}"
@@ -126,11 +126,11 @@ class Comparison(RuleBasedStateMachine):
         return answers if refusal is None else None
 
     def name_of(self, door: str) -> str:
-        """The name of one of this run's locks."""
+        """Return the name of one of this run's locks."""
         return f"{self.workspace}-{door}"
 
     def apply(self, ops: Sequence[StateOp]) -> Expected:
-        """Apply operations to the plain scopes, all or none; their answers, or the error that they must meet."""
+        """Apply operations to the plain scopes, all or none; return their answers, or the error that they must raise."""
         scopes, answers = copy.deepcopy(self.scopes), list[Value | PlainEntry]()
         for scope in scopes.values():
             scope.begin()
@@ -144,7 +144,7 @@ class Comparison(RuleBasedStateMachine):
     # What is compared
 
     def compare_execution(self, name: str) -> None:
-        """The execution in every store, read anew, against the plain one."""
+        """Compare the execution in every store, read anew, with the plain one."""
         for writer in self.writers:
             plain, reader = self.executions.get(name), writer.anew()
             if plain is None:
@@ -170,7 +170,7 @@ class Comparison(RuleBasedStateMachine):
         self.compare_time(head.lease_until_ms, lease.until_ms if lease.holder else None)
 
     def compare_scopes(self) -> None:
-        """Both scopes in every store against the plain ones."""
+        """Compare both scopes in every store with the plain ones."""
         for store in self.stores:
             for path, plain in self.scopes.items():
                 live = {key: entry for key in plain.entries if (entry := plain.live(key, self.now_ms))}
@@ -190,13 +190,13 @@ class Comparison(RuleBasedStateMachine):
         assert (totals.revision, totals.keys, totals.bytes) == (plain.revision, len(plain.entries), size)
 
     def compare_entry(self, stored: object, plain: PlainEntry) -> None:
-        """A stored entry against the plain one."""
+        """Compare a stored entry with the plain one."""
         assert isinstance(stored, StoredEntry)
         assert (stored.data, stored.revision, stored.sliding) == (canonical(plain.value), plain.revision, plain.sliding)
         self.compare_time(stored.expires_ms, plain.ends_ms)
 
     def compare_time(self, stored_ms: int | None, plain_ms: int | None) -> None:
-        """A time of the store's clock against one of the plain model's."""
+        """Compare a time of the store's clock with one of the plain model's."""
         if stored_ms is None or plain_ms is None:
             assert stored_ms == plain_ms
         else:
@@ -221,15 +221,15 @@ class Comparison(RuleBasedStateMachine):
 
 
 def has_executions(machine: Comparison) -> bool:
-    """Whether there is an execution to do something to."""
+    """Return whether there is an execution."""
     return bool(machine.executions)
 
 
 def has_room(machine: Comparison) -> bool:
-    """Whether another execution may be made; few of them are met more often."""
+    """Return whether another execution may be created: rules meet more often on few executions."""
     return len(machine.executions) < 4
 
 
 def assert_same(actual: PlainState, expected: PlainState) -> None:
-    """Equal as canonical JSON: 1, 1.0 and True are three values."""
+    """Assert equality as canonical JSON: 1, 1.0 and True are three values."""
     assert canonical(to_builtins(asdict(actual))) == canonical(to_builtins(asdict(expected)))

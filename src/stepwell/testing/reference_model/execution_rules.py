@@ -1,4 +1,4 @@
-"""Rules for executions: created, looked back at, restored, forked, archived, deleted."""
+"""Rules for executions: create, load at a revision, restore, fork, archive, delete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["ExecutionRules"]
 
 
 class ExecutionRules(Comparison):
-    """What happens to executions."""
+    """Rules for the life of executions."""
 
     def __init__(self, stores: Sequence[Store], clock: FakeClock) -> None:
         super().__init__(stores, clock)
@@ -42,7 +42,7 @@ class ExecutionRules(Comparison):
     @precondition(lambda self: bool(self.executions or self.deleted))
     @rule(pick=picks, writer=writers)
     def create_again(self, pick: int, writer: int) -> None:
-        """An id that is or was an execution's is never used again."""
+        """Create an execution under a used id, which must be refused."""
         name, by = self.pick_used_id(pick), self.writers[writer]
         self.expect(lambda: by.run(by.executions.create(name, self.workspace, {})), AlreadyExists)
         self.compare_execution(name)
@@ -69,7 +69,7 @@ class ExecutionRules(Comparison):
     @precondition(lambda self: bool(self.kept))
     @rule(pick=picks, writer=writers)
     def restore(self, pick: int, writer: int) -> None:
-        """An execution goes back to a snapshot, by a new commit; one that was deleted does not come back."""
+        """Restore an execution from a snapshot by a new commit; a deleted one must be refused."""
         name, data, state = self.kept[pick % len(self.kept)]
         by, plain = self.writers[writer], self.executions.get(name)
         refusals = (AlreadyExists,) if plain is None else ()
@@ -82,7 +82,7 @@ class ExecutionRules(Comparison):
     @precondition(has_room)
     @rule(writer=writers, batch=batches)
     def adopt(self, writer: int, batch: list[Change]) -> None:
-        """An execution moves in from another store, as a snapshot."""
+        """Adopt an execution from another store, as a snapshot."""
         elsewhere, by = ComparedWriter(MemoryStore(self.clock, Limits()), self.clock), self.writers[writer]
         name, (state, faults) = fresh_id(self.workspace), PlainState().changed(batch)
         elsewhere.run(elsewhere.executions.create(name, self.workspace, {}))
@@ -136,7 +136,7 @@ class ExecutionRules(Comparison):
     @precondition(lambda self: bool(self.deleted))
     @rule(pick=picks, writer=writers)
     def write_to_the_deleted(self, pick: int, writer: int) -> None:
-        """T07: nothing that comes late revives it."""
+        """Write to a deleted execution (T07), which must not revive it."""
         name, by = self.deleted[pick % len(self.deleted)], self.writers[writer]
         self.expect(lambda: by.transaction(name).commit(), NotFound)
         self.expect(lambda: by.run(by.executions.delete(name)), NotFound)

@@ -127,7 +127,7 @@ moves: st.SearchStrategy[DrawnMove] = st.builds(
 
 
 def op_of(move: DrawnMove, paths: list[str], plain: dict[str, PlainScope], now_ms: int) -> StateOp:
-    """The operation that a move stands for."""
+    """Return the operation of a move."""
     path, other = paths[move.scope], paths[1 - move.scope]
     found = plain[path].live(move.key, now_ms)
     current = ABSENT if found is None else found.revision

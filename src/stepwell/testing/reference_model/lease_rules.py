@@ -24,18 +24,18 @@ parties = st.sampled_from(["holder", "holder", "holder", "stranger"])
 
 
 class LeaseRules(Comparison):
-    """Who holds what."""
+    """Rules for holders of leases and locks."""
 
     def __init__(self, stores: Sequence[Store], clock: FakeClock) -> None:
         super().__init__(stores, clock)
         self._highest_fence = 0
 
     def party_of(self, lease: PlainLease, party: str) -> str:
-        """The name that somebody goes by."""
+        """Return the name of a holder."""
         return lease.holder or "a" if party == "holder" else "stranger"
 
     def ends_ms(self, hours: float) -> int:
-        """The end of a lease that begins now."""
+        """Return the end of a lease that begins now."""
         return self.now_ms + round(hours * HOUR_MS)
 
     @precondition(has_executions)
@@ -119,5 +119,5 @@ class LeaseRules(Comparison):
             del self.locks[name]
 
     def is_lost(self, held: PlainLease, holder: str, fence: str) -> bool:
-        """Whether a lock is not this holder's any more."""
+        """Return whether this holder has lost a lock."""
         return held.holder != holder or fence != "own" or held.until_ms <= self.now_ms

@@ -40,18 +40,18 @@ class PlainItem:
 
     @property
     def is_active(self) -> bool:
-        """Whether it uses a slot."""
+        """Return whether the item uses a slot."""
         return self.status in ("CLAIMED", "DISPATCHED")
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is done with."""
+        """Return whether the item has ended."""
         return self.status in ("COMPLETED", "FAILED", "CANCELLED")
 
 
 @dataclass
 class PlainQueue:
-    """Everything that waits and runs."""
+    """The items that wait and run."""
 
     workspaces: dict[str, PlainWorkspace] = field(default_factory=dict[str, PlainWorkspace])
     paused: set[str] = field(default_factory=set[str])
@@ -66,24 +66,24 @@ class PlainQueue:
     turn: float = 0.0
 
     def get(self, item_id: str) -> PlainItem:
-        """The item with this id."""
+        """Return the item with this id."""
         return next(item for item in self.items if item.item_id == item_id)
 
     def used(self, workspace: str) -> int:
-        """The used slots of a workspace."""
+        """Return the number of used slots of a workspace."""
         return sum(item.is_active and item.workspace == workspace for item in self.items)
 
     def used_in(self, queue: str) -> int:
-        """The active items of a queue."""
+        """Return the number of active items of a queue."""
         return sum(item.is_active and item.queue == queue for item in self.items)
 
     def is_full(self, workspace: str) -> bool:
-        """Whether no more may wait."""
+        """Return whether the queue of a workspace is full."""
         depth = self.workspaces[workspace].depth
         return depth is not None and depth <= sum(item.status == "QUEUED" and item.workspace == workspace for item in self.items)
 
     def enqueue(self, new: PlainItem) -> tuple[str, bool] | None:
-        """The id of the item that a request comes to, and whether it is new; None if it is refused."""
+        """Return the id of the item for a request, and whether it is new; None if it is refused."""
         for item in self.items:
             if item.workspace == new.workspace and new.key is not None and item.key == new.key:
                 return item.item_id, False
@@ -135,7 +135,7 @@ class PlainQueue:
         return is_waiting and not (is_shut or is_full or is_queue_full or self._is_too_soon(item, now_ms))
 
     def _is_too_soon(self, item: PlainItem, now_ms: int) -> bool:
-        """Whether the last start of its workspace or of its queue is too short a time ago."""
+        """Return whether the rate of its workspace or queue allows no start yet."""
         others = [(self.get(item_id), at) for (item_id, _), at in self.starts.items()]
         workspace_ms = max((at for other, at in others if other.workspace == item.workspace), default=0)
         queue_ms = max((at for other, at in others if other.queue == item.queue), default=0)
@@ -143,12 +143,12 @@ class PlainQueue:
         return now_ms < workspace_ms + interval_ms or now_ms < queue_ms + queue_interval_ms
 
     def give_back(self, item: PlainItem, now_ms: int) -> None:
-        """An item was not started: as if it had not been claimed."""
+        """Return an item that was not started, as if it had not been claimed."""
         item.status, item.run_at_ms, item.attempts = "QUEUED", now_ms, item.attempts - 1
         del self.starts[item.item_id, item.fence]
 
     def give_up(self, item: PlainItem, now_ms: int) -> None:
-        """An attempt failed."""
+        """Count a failed attempt."""
         if item.attempts >= item.max_attempts:
             item.status = "FAILED"
         else:

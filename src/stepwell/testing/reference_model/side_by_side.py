@@ -65,11 +65,11 @@ class Twins:
                 assert self._told(actual, 0) == self._told(right, 1), f"what the store says to {unit!r}"
 
     def has_told(self, name: str, fence: int) -> bool:
-        """Whether the store has told what it calls this fence; not before a group that grants it has landed."""
+        """Return whether the store's own number of a fence is known: only after the group that grants it has landed."""
         return fence == 0 or (name, fence) in self._fences
 
     def _theirs(self, unit: Any) -> Unit:
-        """A unit with the store's fences and times."""
+        """Return a unit with the store's fences and times."""
         match unit:
             case Commit():
                 rest, guards = unit.rest and self._their_rest(unit.rest), self._their_guards(unit.guards)
@@ -113,13 +113,13 @@ class Twins:
                 assert all(fence < theirs.fence for fence in before), f"a fence of {ours.name!r} that is not higher than the last"
 
     def born_with_a_lease(self, execution_id: str) -> None:
-        """An execution was created with a holder: its fence is 1 on every store."""
+        """Note an execution that was created with a holder: its fence is 1 on every store."""
         self._fences[execution_id, 1] = 1
 
     # What is compared.
 
     def compare(self, executions: Sequence[str], workspaces: Sequence[str], scopes: Sequence[str]) -> None:
-        """All that both say about these names."""
+        """Compare what both stores say about these names."""
         for name in executions:
             assert self._execution(0, name) == self._execution(1, name)
         assert self._indexes(0, executions, workspaces) == self._indexes(1, executions, workspaces)
@@ -160,7 +160,7 @@ class Twins:
     # How it is compared.
 
     def _told(self, what: object, side: int) -> object:
-        """What a store said, so that it is the same on both sides if it means the same."""
+        """Return an answer of a store in a form that is equal on both sides if it means the same."""
         match what:
             case StepwellError():
                 return type(what)
@@ -181,7 +181,7 @@ class Twins:
                 return what
 
     def _row(self, row: Item | Claimed | StoredEntry | Lane, side: int) -> object:
-        """A row, with its times; numbers are a store's own, and not every store knows whether an item is alone."""
+        """Return a row with its times, without numbers that are a store's own."""
         fields = msgspec.structs.asdict(row)
         for name in ("number", "waits_ms"):
             fields.pop(name, None)
@@ -198,7 +198,7 @@ class Twins:
 
 
 def _in_order(answers: Sequence[object]) -> Sequence[object]:
-    """Answers in order, but leases and ids by name: what came due, or expired, within a moment has no order."""
+    """Return answers in order, but leases and ids by name: what came due or expired at one moment has no order."""
     # Behind the ids of what expired stands how many were dropped.
     end = len(answers) - 1 if answers and isinstance(answers[-1], int) else len(answers)
     if all(isinstance(answer, Lease | str) for answer in answers[:end]):
@@ -208,6 +208,6 @@ def _in_order(answers: Sequence[object]) -> Sequence[object]:
 
 
 def _may_have_two_reasons(unit: Unit) -> bool:
-    """Whether a unit can be refused for what it is and for what it brings; which reason is given is the store's to choose."""
+    """Return whether a unit can be refused for two reasons, of which the store chooses one."""
     is_riding = isinstance(unit, Commit) and bool(unit.mark or unit.items or unit.ops or unit.guards)
     return is_riding or (isinstance(unit, StateBatch) and bool(unit.ops and unit.guards))

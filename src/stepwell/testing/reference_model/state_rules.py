@@ -18,11 +18,11 @@ __all__ = ["StateRules"]
 
 
 class StateRules(Comparison):
-    """What happens to scoped state, and how time goes by."""
+    """Rules for scoped state and time."""
 
     @rule(writer=writers, batches=st.lists(st.lists(moves, min_size=1, max_size=4), min_size=1, max_size=3))
     def write_batches(self, writer: int, batches: list[list[DrawnMove]]) -> None:
-        """Batches of one group, each of which sees those before it."""
+        """Write batches of one group, each of which sees those before it."""
         units, expected = list[Unit](), list[Expected]()
         for batch in batches:
             ops = [op_of(move, self.paths, self.scopes, self.now_ms) for move in batch]
@@ -35,7 +35,7 @@ class StateRules(Comparison):
 
     @rule(writer=writers, door=doors, fence=fences, move=moves)
     def write_under_a_lock(self, writer: int, door: str, fence: str, move: DrawnMove) -> None:
-        """Whether the lock has ended does not matter; whether its row still has this fence does."""
+        """Write under a lock: the write lands if the lock's row has this fence, even if the lock has expired."""
         name = self.name_of(door)
         lock = self.locks.get(name)
         guard = LockGuard(name, (lock or PlainLease(fence=1)).fence + FENCES[fence])
@@ -49,7 +49,7 @@ class StateRules(Comparison):
         self.compare_scopes()
 
     def compare_answers(self, actual: Sequence[object], expected: Sequence[object]) -> None:
-        """The answers of a batch, one by one."""
+        """Compare the answers of a batch, one by one."""
         assert len(actual) == len(expected)
         for answer, plain in zip(actual, expected, strict=True):
             if isinstance(plain, PlainEntry):
@@ -59,7 +59,7 @@ class StateRules(Comparison):
 
     @rule(writer=writers, hours=st.sampled_from([0, 2]))
     def sweep(self, writer: int, hours: int) -> None:
-        """Sweep away what ended, and what has been gone for some hours."""
+        """Sweep expired keys, and tombstones of some hours ago."""
         age_ms = hours * HOUR_MS
         swept = sum(scope.sweep(self.now_ms, age_ms) for scope in self.scopes.values())
         for name in [name for name, lock in self.locks.items() if lock.until_ms <= self.now_ms - age_ms]:

@@ -44,7 +44,7 @@ class Refused(Exception):
 
 @dataclass
 class PlainState:
-    """What an execution's state is to a user."""
+    """The state of an execution, as a user sees it."""
 
     context: dict[str, Value] = field(default_factory=dict[str, Value])
     variables: dict[str, Value] = field(default_factory=dict[str, Value])
@@ -117,11 +117,11 @@ class PlainState:
         self.status = status
 
     def is_active(self, scope_id: str) -> bool:
-        """Whether something new may start in a cancel scope."""
+        """Return whether a cancel scope is open."""
         return scope_id in self.scopes and self.scopes[scope_id]["status"] == "active"
 
     def changed(self, changes: Iterable[Change]) -> tuple[PlainState, int]:
-        """The state after these changes, and how many of them are not allowed; only if none is, they may land."""
+        """Return the state after these changes, and how many of them are not allowed: they land only if none is."""
         state, faults = copy.deepcopy(self), 0
         for name, arguments in changes:
             try:
@@ -139,7 +139,7 @@ def refuse_if(condition: bool, kind: type[StepwellError] = ValidationFailed) -> 
 
 
 def view_of(state: ExecutionState) -> PlainState:
-    """A loaded state in the plain model's terms."""
+    """Return a loaded state in the plain model's terms."""
     return PlainState(
         context=state.context,
         variables=state.variables,
@@ -158,7 +158,7 @@ def view_of(state: ExecutionState) -> PlainState:
 
 @dataclass
 class PlainLease:
-    """Who holds something, until when, with which fence."""
+    """A lease: its holder, its end and its fence."""
 
     holder: str = ""
     fence: int = 0
@@ -180,25 +180,25 @@ class PlainExecution:
 
     @property
     def revision(self) -> int:
-        """The newest revision."""
+        """Return the newest revision."""
         return self.base + len(self.states) - 1
 
     @property
     def state(self) -> PlainState:
-        """The newest state."""
+        """Return the newest state."""
         return self.states[-1]
 
     def land(self, state: PlainState, receipt: Receipt) -> None:
-        """Another commit."""
+        """Add a commit."""
         self.states.append(state)
         self.receipts.append(receipt)
 
     def at(self, revision: int) -> PlainState:
-        """The state at a retained revision."""
+        """Return the state at a retained revision."""
         return self.states[revision - self.base]
 
     def archive(self, through: int) -> None:
-        """Forget everything before a revision, and the receipt that led to it."""
+        """Drop everything before a revision, and the receipt that led to it."""
         self.receipts = [receipt for receipt in self.receipts if receipt.revision > through]
         self.states = self.states[through - self.base :]
         self.base, self.is_based = through, True
@@ -227,12 +227,12 @@ class PlainScope:
     """The scope as it was when the present batch began."""
 
     def begin(self) -> None:
-        """A batch begins."""
+        """Begin a batch."""
         self.before = None
         self.before = copy.deepcopy(self)
 
     def live(self, key: str, now_ms: int) -> PlainEntry | None:
-        """The entry, if it is there and has not ended."""
+        """Return the entry, or None if it is absent or has expired."""
         entry = self.entries.get(key)
         return None if entry is None or (entry.ends_ms is not None and entry.ends_ms <= now_ms) else entry
 
@@ -273,7 +273,7 @@ class PlainScope:
         return True
 
     def clear(self, now_ms: int) -> int:
-        """Remove all keys at one revision; how many had not ended. What came and went in one batch leaves no tombstone."""
+        """Remove all keys at one revision; return how many had not expired. A key of the same batch leaves no tombstone."""
         self.revision += 1
         count, before = sum(self.live(key, now_ms) is not None for key in self.entries), self.before or PlainScope()
         self.tombs = before.tombs | dict.fromkeys(before.entries, now_ms)
@@ -290,7 +290,7 @@ class PlainScope:
 
 
 def apply_op(scopes: dict[str, PlainScope], op: StateOp, now_ms: int) -> Value | PlainEntry:
-    """What one operation does to the scopes, and its answer; ``Refused`` if it is not allowed."""
+    """Apply one operation to the scopes, and return its answer. Raise ``Refused`` if it is not allowed."""
     scope = scopes[op.scope]
     match op:
         case Put(key=key, expected=expected):
@@ -335,7 +335,7 @@ def apply_op(scopes: dict[str, PlainScope], op: StateOp, now_ms: int) -> Value |
 
 
 def merged(how: str, before: Value, given: Value) -> Value:
-    """What two values come to together."""
+    """Return the merged value of two values."""
     if how == "union":
         refuse_if(type(before) is not list or type(given) is not list, InvalidInput)
         return [decode(data) for data in sorted({canonical(member) for member in before + given})]
@@ -349,5 +349,5 @@ def merged(how: str, before: Value, given: Value) -> Value:
 
 
 def is_too_large(number: float) -> bool:
-    """Whether a whole number needs more than 64 bits."""
+    """Return whether a whole number needs more than 64 bits."""
     return isinstance(number, int) and not -(2**63) <= number < 2**63

@@ -95,15 +95,15 @@ class QueueUnits:
         self._made = 0
 
     def pick(self, *choices: T) -> T:
-        """One of these; name one more than once to have it more often."""
+        """Return one of these; name one more than once to get it more often."""
         return self._chance.choice(choices)
 
     def some(self, *choices: T) -> tuple[T, ...]:
-        """Some of these, at least one, in any order."""
+        """Return some of these, at least one, in any order."""
         return tuple(self._chance.sample(choices, self.pick(*range(1, len(choices) + 1))))
 
     def chance(self, one_in: int) -> bool:
-        """Whether something happens that does so once in so many times."""
+        """Return True once in so many times."""
         return self._chance.randrange(one_in) == 0
 
     def _fresh(self, name: str) -> str:
@@ -180,7 +180,7 @@ class QueueUnits:
         return self.pick(PutTier(tier, old_tier), PutWorkspace(workspace), PutQueue(settings, old_settings))
 
     def _based_on(self, known: Iterator[T]) -> T | msgspec.UnsetType | None:
-        """What a change says that it is based on: mostly nothing, or what is there."""
+        """Return the settings that a change is based on: mostly none, or the present ones."""
         there = next(known, None)
         return self.pick(msgspec.UNSET, msgspec.UNSET, there, there, None)
 
@@ -206,7 +206,7 @@ class QueueUnits:
         return self.pick(*(active or items)) if items else None
 
     def _mark(self, name: str) -> ItemMark:
-        """Mostly of the item that the execution came from."""
+        """Return a mark, mostly of the item that the execution came from."""
         own = [item.item_id for item in self._all_items() if item.execution_id == name or (not name and item.status in ACTIVE)]
         item_id = self.pick(*own, *own, *own, self.pick(*self.items[-4:]))
         item = self.right.item(item_id)
@@ -245,17 +245,17 @@ class Units(QueueUnits):
         return outcome
 
     def set_up(self) -> list[Unit]:
-        """The workspaces, which everything else is about."""
+        """Create the workspaces."""
         tiers = [self._tier(number) for number in range(2)]
         made = [Workspace(workspace_id=name, tier=tier.name) for name, tier in zip(self.workspaces, tiers, strict=True)]
         return [*map(PutTier, tiers), *map(PutWorkspace, made)]
 
     def drawn(self, number: int) -> Iterator[Unit]:
-        """So many units, each drawn when the one before was written. A sweep is alone: a store may do it after the others."""
+        """Yield so many units, each drawn when the one before was written. A sweep is alone: a store may do it after the others."""
         return (self.sweep() if number == 1 and self.chance(25) else self.draw() for _ in range(number))
 
     def draw(self) -> Unit:
-        """The next unit."""
+        """Return the next unit."""
         kinds = (
             *(self.commit,) * 9,
             *(self.dispatch, self.claim_due, self.enqueue, self.claim_items) * 3,
@@ -266,13 +266,13 @@ class Units(QueueUnits):
         return self.pick(*kinds)()
 
     def execution(self) -> str:
-        """One of the latest executions, that of one of the latest items, or one that is not there yet."""
+        """Return one of the latest executions, that of one of the latest items, or a new one."""
         if len(self.executions) < 3 or self.chance(8):
             self.executions.append(self._fresh("x"))
         return self.pick(*self.executions[-5:])
 
     def _held(self) -> str:
-        """An execution that somebody holds, if there is one."""
+        """Return an execution with a holder, if there is one."""
         held = [name for name in self.executions[-8:] if (head := self.right.head(name)) is not None and head.holder is not None]
         return self.pick(*held) if held and not self.chance(6) else self.execution()
 
@@ -329,12 +329,12 @@ class Units(QueueUnits):
         }
 
     def _fence(self, head: Head) -> int | None:
-        """None, the fence of now if its holder can know it, or one of before."""
+        """Return None, the present fence if its holder can know it, or an earlier one."""
         fence = self.pick(None, *(head.fence,) * 4, max(head.fence - 1, 0))
         return fence if fence is not None and self.twins.has_told(head.execution_id, fence) else None
 
     def _riding(self, name: str) -> dict[str, Any]:
-        """What may come with a commit; most bring little, so that every pair is met alone, too."""
+        """Return the additions to a commit; most have few, so that every pair also occurs alone."""
         fields: dict[str, Any] = {}
         if self.chance(3):
             fields["rest"] = self.pick(Rest(is_final=True), Rest(), Rest(self._time(-1)), Rest(self._time(3)), Rest(0))
@@ -351,7 +351,7 @@ class Units(QueueUnits):
         return fields
 
     def resend(self) -> Unit:
-        """T03: the same commit once more, or another one with its id."""
+        """Return the same commit once more, or another one with its id (T03)."""
         if not self._sent:
             return self.commit()
         sent, other = self.pick(*self._sent), self.commit()

@@ -14,7 +14,7 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Simulate; 1 if a promise was broken."""
+    """Simulate the seeds; return 1 if a promise was broken."""
     options = _parser().parse_args(arguments)
     seeds = [options.replay] if options.replay is not None else range(options.first, options.first + options.seeds)
     failed: list[int] = []
@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _shown(outcome: Outcome, is_replay: bool) -> Outcome:
-    """Without all that happened, unless that is asked for."""
+    """Return the report, with the journal only on request."""
     return outcome if is_replay else msgspec.structs.replace(outcome, journal=[], choices=[])
 
 

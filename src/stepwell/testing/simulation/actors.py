@@ -1,4 +1,4 @@
-"""People in a simulation: they start runs, or queue them, until somebody says that it is done; they send signals, and cancel."""
+"""People in a simulation: they start or enqueue runs until a call confirms it, send signals, and cancel."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def _enqueue(process: SimulatedProcess, case: SimulationCase) -> None:
 
 
 async def _once_it_exists(do: Callable[[], Awaitable[None]]) -> None:
-    """A queued run may not exist yet, and one that has ended takes nothing any more."""
+    """Repeat a call until the queued run exists; ignore a run that has ended."""
     while True:
         try:
             return await do()

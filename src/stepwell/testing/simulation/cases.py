@@ -30,7 +30,7 @@ class SimulationCase(msgspec.Struct, frozen=True):
 
     @property
     def workflow(self) -> Any:
-        """What is started."""
+        """Return the workflow to start."""
         match self.kind:
             case "function":
                 return simulated
@@ -41,12 +41,12 @@ class SimulationCase(msgspec.Struct, frozen=True):
 
     @property
     def input(self) -> Plan | None:
-        """What it is started with: a definition has its plan in itself."""
+        """Return the input: the plan, which a definition has in itself."""
         return None if self.kind == "declared" else self.plan
 
 
 def make_case(scheduler: TaskScheduler, number: int) -> SimulationCase:
-    """A case by chance."""
+    """Return a random case."""
     kind = pick(scheduler, "kind", ("function", "function", "function", "plain", "declared", "declared"))
     workspace = pick(scheduler, "workspace", ("default", QUEUED_IN))
     return SimulationCase(
@@ -61,7 +61,7 @@ def make_case(scheduler: TaskScheduler, number: int) -> SimulationCase:
 
 
 def declared(name: str, plan: Plan) -> Definition:
-    """A plan as a definition, which gives what the function would."""
+    """Return a plan as a definition, with the result that the function has."""
     nodes = [_node(task, f"task-{number}") for number, task in enumerate(plan)]
     return define(name, *nodes, output=[_output(task, f"task-{number}") for number, task in enumerate(plan)])
 

@@ -1,4 +1,4 @@
-"""Plans: generated workflows. A plan is data, so that the same code runs it again after a crash; what it may come to is known."""
+"""Plans: generated workflows. A plan is data, so that the same code runs it again after a crash; its possible results are known."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def _mark(task: dict[str, Any]) -> str:
 
 @step(name="simulated-work", retry=Retry(attempts=_ATTEMPTS, first_seconds=1.5))
 async def work(task: dict[str, Any]) -> str:
-    """A step that takes its time, fails as often as it is told to, and leaves a mark in its commit."""
+    """Take some time, fail as often as the plan says, and leave a mark in the commit."""
     await asyncio.sleep(task["seconds"])
     return _mark(task)
 
 
 @step(name="simulated-plain-work", retry=Retry(attempts=_ATTEMPTS, first_seconds=1.5))
 def plain_work(task: dict[str, Any]) -> str:
-    """The same, in a thread."""
+    """Do the same in a thread."""
     return _mark(task)
 
 
@@ -67,7 +67,7 @@ async def _simulated(plan: Plan) -> Any:
 
 
 def _simulated_plain(plan: Plan) -> Any:
-    """The same for plain code, which has no tasks."""
+    """Run a plan as plain code, which has no tasks."""
     return [_do_plainly(task) for task in plan]
 
 
@@ -136,7 +136,7 @@ _KINDS = {
 
 
 def make_plan(scheduler: TaskScheduler, kind: str, depth: int = 0) -> Plan:
-    """A plan by chance, of what a kind of workflow can do."""
+    """Return a random plan of calls that a kind of workflow can make."""
     kinds = [*_KINDS[kind], *(["together", "child"] if kind == "function" and depth < 2 else [])]
     length = 1 + scheduler.choose("length of a plan", 5 - depth)
     plan = [_make_task(scheduler, pick(scheduler, "task", kinds), f"{depth}.{index}", depth) for index in range(length)]
@@ -144,7 +144,7 @@ def make_plan(scheduler: TaskScheduler, kind: str, depth: int = 0) -> Plan:
 
 
 def _without_failures(plan: Plan) -> Plan:
-    """Steps that come to an end at last: the failure of another would be that of its whole run."""
+    """Return steps that complete at last: the failure of one would fail its whole run."""
     return [
         {**task, **({"fails": min(task["fails"], _ATTEMPTS - 1)} if "fails" in task else {})}
         | ({"tasks": _without_failures(task["tasks"])} if "tasks" in task else {})
@@ -182,7 +182,7 @@ def _work(scheduler: TaskScheduler, name: str, fails: int) -> dict[str, Any]:
 
 
 def signals_of(plan: Plan) -> list[str]:
-    """The signals that a plan waits for, without those of its children."""
+    """Return the signals that a plan waits for, without those of its children."""
     found: list[str] = []
     for task in plan:
         if task["do"] == "signal":
@@ -196,7 +196,7 @@ def signals_of(plan: Plan) -> list[str]:
 
 
 def is_possible(plan: Plan, result: Any) -> bool:
-    """Whether a run of a plan may give this result, as far as chance and time allow."""
+    """Return whether a run of a plan can have this result."""
     return len(plan) == len(result) and all(_may_give(task, each) for task, each in zip(plan, result, strict=True))
 
 

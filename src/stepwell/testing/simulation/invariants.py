@@ -21,7 +21,7 @@ __all__ = ["check", "overdue", "unfinished", "waiting_items"]
 
 
 async def check(world: World, plans: dict[str, Plan]) -> list[str]:
-    """Everything that is wrong."""
+    """Return every broken invariant."""
     found = list(world.violations)
     for head in world.store.find(ExecutionQuery(limit=10_000)):
         found += [f"{head.execution_id}: {problem}" async for problem in _check_one(world, head, plans.get(head.execution_id))]
@@ -54,7 +54,7 @@ def _marks(world: World, head: Head) -> int:
 
 
 def _records(receipts: list[Receipt], state: ExecutionState) -> Iterator[str]:
-    """One outcome for each key, and it never changes."""
+    """Check that each key has one outcome, which never changes."""
     recorded = Counter(each["name"] for receipt in receipts for each in receipt.mutations if each["type"] == "record_step")
     for name, times in recorded.items():
         if times > 1:
@@ -64,7 +64,7 @@ def _records(receipts: list[Receipt], state: ExecutionState) -> Iterator[str]:
 
 
 def _end(receipts: list[Receipt], state: ExecutionState, plan: Plan | None) -> Iterator[str]:
-    """It ended once, with nothing left over, in a way that its plan allows."""
+    """Check that a run ended once, with nothing left over, in a way that its plan allows."""
     mutations = [each for receipt in receipts for each in receipt.mutations]
     endings = [each["status"] for each in mutations if each["type"] == "set_status" and each["status"] in FINAL]
     if len(endings) != 1:
@@ -79,7 +79,7 @@ def _end(receipts: list[Receipt], state: ExecutionState, plan: Plan | None) -> I
 
 
 def _queue(world: World) -> Iterator[str]:
-    """Every item came to the end that its execution came to."""
+    """Check that every item ended as its execution did."""
     for item in world.store.items(ItemQuery(limit=10_000)):
         head = world.store.head(item.execution_id)
         if head is None or item.status != head.status:
@@ -95,12 +95,12 @@ def _missing(world: World) -> list[str]:
 
 
 def unfinished(world: World) -> list[Head]:
-    """Executions that have not ended."""
+    """Return the executions that have not ended."""
     return [head for head in world.store.find(ExecutionQuery(limit=10_000)) if head.status not in FINAL]
 
 
 def waiting_items(world: World) -> list[Item]:
-    """Queue items that have not ended."""
+    """Return the queue items that have not ended."""
     return [item for item in world.store.items(ItemQuery(limit=10_000)) if item.status not in FINAL]
 
 

@@ -1,4 +1,4 @@
-"""One simulation: a world from a seed, some runs in it, trouble, and then a look at what became of them."""
+"""One simulation: a world from a seed, runs in it, faults, and the check of the invariants at the end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def simulate(seed: int, scheduler: TaskScheduler | None = None) -> Outcome:
-    """Simulate the world of a seed, or of the choices of another scheduler, and check that nothing that was promised is broken."""
+    """Simulate the world of a seed, or of another scheduler's choices, and check every promise."""
     register()
     with seeded(seed), _quiet():
         clock = VirtualClock()
@@ -61,7 +61,7 @@ def simulate(seed: int, scheduler: TaskScheduler | None = None) -> Outcome:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """What the runtime warns of is expected here."""
+    """Silence the warnings of the runtime, which are expected here."""
     log = logging.getLogger("stepwell")
     before = log.level
     log.setLevel(logging.CRITICAL)
@@ -91,13 +91,13 @@ async def _play(seed: int, scheduler: TaskScheduler, clock: VirtualClock, store:
 
 
 def _on_loop_error(world: World, context: dict[str, Any]) -> None:
-    """A failure that nobody asked for (a process died, a session was dropped) is nothing; a callback that fails is a defect."""
+    """Ignore exceptions that were never retrieved, as of a killed process; record those of callbacks as violations."""
     if "never retrieved" not in str(context.get("message")):
         world.violations.append(f"the loop: {context.get('message')}: {context.get('exception')!r}")
 
 
 async def _settle(world: World, clients: list[asyncio.Task[None]]) -> list[str]:
-    """The trouble is over: everything must come to its end, and nothing may be left lying that is due."""
+    """Wait until everything has ended after the faults, and check that nothing due is left."""
     ends, calm_ms = world.clock.elapsed + _CALM_SECONDS, world.clock.now_ms()
     while world.clock.elapsed < ends:
         await asyncio.sleep(1)

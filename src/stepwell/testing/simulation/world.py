@@ -1,4 +1,4 @@
-"""The world of a simulation: one store, some processes, bad weather, and a journal of all that was written.
+"""The world of a simulation: one store, some processes, faults, and a journal of all writes.
 
 Every choice is made by one scheduler, and time is virtual; so the same choices give the same world, to the last write.
 """
@@ -32,7 +32,7 @@ _FATES = ((Fate.DIES_BEFORE, 5), (Fate.DIES_AFTER, 5), (Fate.LOSES_REPLY, 15), (
 
 
 class WorldEvent(msgspec.Struct, frozen=True):
-    """Something that happened, as the journal has it."""
+    """An entry of the journal."""
 
     at_ms: int
     process: str
@@ -65,7 +65,7 @@ class World:
             self.add_worker()
 
     def add_worker(self) -> SimulatedProcess:
-        """One more process with a worker."""
+        """Add a process with a worker."""
         self._count += 1
         process = SimulatedProcess(
             f"worker-{self._count}",
@@ -125,7 +125,7 @@ class World:
         return Fate.LANDS
 
     def landed(self, process: SimulatedProcess, unit: Unit, outcome: Outcome) -> None:
-        """Keep what was written."""
+        """Add a write to the journal."""
         self._check_capacity(unit)
         if isinstance(unit, Commit):
             self._commit_landed(process, unit, outcome)
@@ -142,7 +142,7 @@ class World:
             self.note(process, type(unit).__name__, name, type(outcome).__name__)
 
     def _check_capacity(self, unit: Unit) -> None:
-        """Nothing but a claim of items, and a commit that marks one, changes how many slots are used."""
+        """Check that only a claim of items, and a commit that marks one, changes how many slots are used."""
         if isinstance(unit, ClaimItems) or (isinstance(unit, Commit) and unit.mark is not None):
             used = sum(lane.claimed + lane.dispatched for lane in self.store.lanes(QUEUED_IN))
             if used > CAPACITY:
@@ -170,7 +170,7 @@ class World:
         self._recorded |= {(name, each["name"]) for each in decode(commit.body) if each["type"] == "record_step"}
 
     def attempted(self, process: SimulatedProcess, step: StepContext) -> None:
-        """Nobody who is up to date makes a step again that is recorded."""
+        """Check that no process that is up to date runs a recorded step again."""
         self.note(process, "attempts", step.execution_id, f"{step.step} {step.attempt}")
         if (step.execution_id, step.step) in self._recorded and process not in self._went_away:
             self.violations.append(f"P1: {process.name} made step {step.step!r} of {step.execution_id} again, which was recorded")
@@ -178,7 +178,7 @@ class World:
     # Weather.
 
     async def disturb(self, seconds: float) -> None:
-        """Trouble for so long; then everything that lives is well again."""
+        """Cause faults for so long; then heal every living process."""
         ends = self.clock.elapsed + seconds
         while self.clock.elapsed < ends:
             await asyncio.sleep(pick(self.scheduler, "until the next trouble", (0.5, 2, 5)))
@@ -236,7 +236,7 @@ class World:
             victim.is_connected = not victim.is_dead
 
     async def bury(self) -> None:
-        """The end of the world."""
+        """End all processes."""
         for process in self.all:
             await process.bury()
 
