@@ -8,6 +8,7 @@ from any thread; group commit and the drivers decide who waits (``pipeline``). A
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
@@ -17,7 +18,16 @@ from stepwell.model.queue_item import Item, ItemQuery, Lane, QueueSettings, Tier
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
 
-__all__ = ["Capabilities", "Durability", "ExecutionQuery", "ExecutionReads", "QueueReads", "ScopedStateReads", "Store"]
+__all__ = [
+    "Capabilities",
+    "Durability",
+    "ExecutionQuery",
+    "ExecutionReads",
+    "QueueReads",
+    "ScopedStateReads",
+    "Store",
+    "StoreReads",
+]
 
 
 class Durability(msgspec.Struct, frozen=True):
@@ -37,6 +47,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     has_blocking_writes: bool
     """Whether a write may wait for a disk or a network, so that an event loop must not make it itself."""
     has_archiving: bool = True
+    has_consistent_view: bool = False
+    """Whether ``consistent_view`` is of one moment while others write."""
 
 
 class ExecutionQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +183,11 @@ class QueueReads(Protocol):
         ...
 
 
-class Store(ExecutionReads, ScopedStateReads, QueueReads, Protocol):
+class StoreReads(ExecutionReads, ScopedStateReads, QueueReads, Protocol):
+    """All reads of a store."""
+
+
+class Store(StoreReads, Protocol):
     """Keeps executions with their receipts and snapshots, leases, scoped state and the queue: reads, one write, and a lifecycle."""
 
     def open(self) -> None:
@@ -230,6 +246,13 @@ class Store(ExecutionReads, ScopedStateReads, QueueReads, Protocol):
 
     def now_ms(self) -> int:
         """Return the store's time, in milliseconds since 1970."""
+        ...
+
+    def consistent_view(self) -> AbstractContextManager[StoreReads]:
+        """Return a context manager of reads which all see what was stored at one moment, whatever is written meanwhile.
+
+        It is for long reads by one thread, such as a backup. A store without ``has_consistent_view`` returns its own reads.
+        """
         ...
 
     def check(self) -> None:

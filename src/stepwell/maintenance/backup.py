@@ -1,9 +1,9 @@
 """Make a backup of a store, or of one workspace, while it is in use; and check one without restoring it.
 
-The contract has no read of everything at one moment, so a moment is found by reading twice: a pass over all heads, scopes and
-items that finds nothing changed since it was copied proves that all copies are of the moment at which that pass began. Revisions
-only rise, so what is the same before and after that moment was the same at it. A store that is written to all the time has no such
-pass.
+A view of the store at one moment is read once, and others may write all the time. A store without such views (Redis) is read twice:
+a pass over all heads, scopes and items that finds nothing changed since it was copied proves that all copies are of the moment at
+which that pass began. Revisions only rise, so what is the same before and after that moment was the same at it. A store that is
+written to all the time has no such pass.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from stepwell.clock import from_ms, to_ms
-from stepwell.contract.store import ExecutionQuery, Store
+from stepwell.contract.store import ExecutionQuery, Store, StoreReads
 from stepwell.errors import Conflict, InvalidBackup, InvalidInput
 from stepwell.maintenance.backup_files import (
     MANIFEST,
@@ -134,8 +134,16 @@ def _number(*parts: object) -> int:
 class Moment:
     """The content of a store, or of one workspace, at one moment."""
 
-    def __init__(self, store: Store, workspace: str | None, chains: _Sink | None = None, values: _Sink | None = None) -> None:
-        self._store, self._workspace = store, workspace
+    def __init__(
+        self,
+        reads: StoreReads,
+        workspace: str | None,
+        chains: _Sink | None = None,
+        values: _Sink | None = None,
+        *,
+        is_still: bool = False,
+    ) -> None:
+        self._store, self._workspace, self._is_still = reads, workspace, is_still
         self._chains, self._values = chains or _Nowhere(), values or _Nowhere()
         self.copied: dict[str, tuple[int, str]] = {}
         """Of each execution: the last revision whose receipt was copied, and its digest."""
@@ -146,10 +154,13 @@ class Moment:
         self.new_commits = 0
 
     def find(self) -> None:
-        """Copy until a pass finds nothing new. Raise ``Conflict`` if the store is written to all the time."""
+        """Copy until a pass finds nothing new: once, if what is read stands still.
+
+        Raise ``Conflict`` if it does not, and is written to all the time.
+        """
         for _ in range(_MOST_PASSES):
             changes = self._copy_executions() + self._copy_scopes() + self._copy_items()
-            if not changes:
+            if not changes or self._is_still:
                 return
         raise Conflict(
             f"the store was written to during each of {_MOST_PASSES} passes, so no moment could be found; "
@@ -285,7 +296,7 @@ def create_backup(store: Store, folder: Path, workspace: str | None, new_id: New
     - ``keep``: how many earlier backups of the folder stay, to be restored as the store was then.
 
     Raise ``InvalidInput`` for a folder that cannot be used, ``InvalidBackup`` if the backup in it is damaged or of another
-    workspace, and ``Conflict`` if the store is written to all the time. The backup in the folder stays as it was then.
+    workspace, and ``Conflict`` if a store on Redis is written to all the time. The backup in the folder stays as it was then.
     """
     if workspace is not None:
         check_key(workspace, "a workspace id")
@@ -295,21 +306,24 @@ def create_backup(store: Store, folder: Path, workspace: str | None, new_id: New
     remove_unnamed(folder, None)
     generation = 1 if earlier is None else earlier.generation + 1
     chains, values = SegmentWriter(folder, generation, "chains"), SegmentWriter(folder, generation, "moment")
-    store = as_stored(store)
-    moment = Moment(store, workspace, chains, values)
     kept: tuple[Segment, ...] = ()
-    if earlier is not None:
-        kept = tuple(each for each in earlier.segments if each.kind == "chains")
-        moment.copied = {head.execution_id: (head.revision, head.digest) for head in _heads_of(folder, earlier)}
-    moment.find()
-    _write_rest(store, moment, values, workspace)
+    store = as_stored(store)
+    is_still = store.capabilities().has_consistent_view
+    with store.consistent_view() as reads:
+        began_ms = store.now_ms()
+        moment = Moment(reads, workspace, chains, values, is_still=is_still)
+        if earlier is not None:
+            kept = tuple(each for each in earlier.segments if each.kind == "chains")
+            moment.copied = {head.execution_id: (head.revision, head.digest) for head in _heads_of(folder, earlier)}
+        moment.find()
+        _write_rest(reads, moment, values, workspace)
     chains.flush()
     values.flush()
     segments = (*kept, *chains.segments, *values.segments)
     manifest = Manifest(
         backup_id=new_id() if earlier is None else earlier.backup_id,
         generation=generation,
-        created_ms=store.now_ms(),
+        created_ms=began_ms if is_still else store.now_ms(),
         workspace=workspace,
         segments=segments,
         scopes={path: revision for path, (revision, _, _) in moment.scopes.items()},
@@ -353,7 +367,7 @@ def _heads_of(folder: Path, manifest: Manifest) -> Iterator[Head]:
                     yield record.head
 
 
-def _write_rest(store: Store, moment: Moment, values: SegmentWriter, workspace: str | None) -> None:
+def _write_rest(store: StoreReads, moment: Moment, values: SegmentWriter, workspace: str | None) -> None:
     for tier in store.tiers():
         values.write(TierRecord(tier))
     for each in store.workspaces():

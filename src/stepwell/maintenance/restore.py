@@ -118,8 +118,7 @@ def _restore(
         outcomes = yield from write_many(batch)
         _check(batch, outcomes)
         fault("restore.batch_written")
-    moment = Moment(store, manifest.workspace)
-    yield from read(moment.find)
+    moment = yield from read(lambda: _restored(store, manifest))
     if moment.digest != manifest.digest:
         raise Corrupted(
             f"what was restored is not what the backup has ({moment.counts}, not {manifest.counts}); restore it into a new store"
@@ -127,6 +126,13 @@ def _restore(
     done = Put(_MARK, _STATE, msgspec.Raw(canonical({"backup_id": manifest.backup_id, "is_complete": True})))
     yield from write_or_raise(StateBatch((done,)))
     return RestoreReport(backup_id=manifest.backup_id, counts=moment.counts, digest=moment.digest, held=restoring.held)
+
+
+def _restored(store: Store, manifest: Manifest) -> Moment:
+    with store.consistent_view() as reads:
+        moment = Moment(reads, manifest.workspace, is_still=store.capabilities().has_consistent_view)
+        moment.find()
+    return moment
 
 
 def resume_restored(store: Store) -> Operation[int]:

@@ -740,7 +740,7 @@ class Stepwell:
         return self._driver.run(self._parts.copies.archive(execution_id, file_of(to), through))
 
     def backup(self, folder: str | Path, *, workspace: Id | None = None, keep: int = 7) -> BackupReport:
-        """Back this well up into a folder, as it is at one moment, while it is in use.
+        """Back this well up into a folder, as it is when the backup begins; others go on writing meanwhile.
 
         A folder that has a backup already gets the commits since then, and the state and queue of now.
 
@@ -749,7 +749,7 @@ class Stepwell:
         - ``keep``: how many earlier backups of the folder stay, for ``restore_backup(at=...)``.
 
         Raise ``InvalidInput`` for another folder, ``InvalidBackup`` if the backup in it is damaged, and ``Conflict`` if the well is
-        written to without a pause. The earlier backup stays as it was then.
+        on Redis and written to without a pause. The earlier backup stays as it was then.
         """
         return self._driver.run(self._parts.backup(Path(folder), id_text(workspace), keep))
 
@@ -799,7 +799,7 @@ class Stepwell:
         - ``progress``: called with the number of values that were looked at, and the number of all.
 
         Raise ``InvalidInput`` for a scope or workflow without migrations, ``StateNewer``, before anything is written, if newer
-        code has written one of the values, and ``Conflict`` if no backup can be made because of constant writes.
+        code has written one of the values, and ``Conflict`` if no backup can be made on Redis because of constant writes.
 
         Example:
 

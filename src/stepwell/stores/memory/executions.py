@@ -76,6 +76,13 @@ class MemoryExecution:
         base = self.head.base_revision + 1
         return self.commits[max(after + 1 - base, 0) : max(upto + 1 - base, 0)]
 
+    def copied(self) -> MemoryExecution:
+        """Return an execution with the same rows."""
+        copy = MemoryExecution(self.head)
+        copy.commits, copy.snapshots = list(self.commits), list(self.snapshots)
+        copy.by_commit_id, copy.is_nudged = dict(self.by_commit_id), self.is_nudged
+        return copy
+
     def seen(self, commit: Commit) -> Seen | None:
         """Return the first writing of a commit id, if there was one."""
         revision = self.by_commit_id.get(commit.commit_id)
@@ -257,6 +264,10 @@ class MemoryExecutions:
         return execution_id in self.rows or execution_id in self._deleted
 
     # Reading. Rows are frozen, so handing them out is handing out copies.
+
+    def take(self, other: MemoryExecutions) -> None:
+        """Take the rows of another store as they are now."""
+        self.rows.update((name, execution.copied()) for name, execution in other.rows.items())
 
     def head(self, execution_id: str) -> Head | None:
         """Return the row of an execution."""

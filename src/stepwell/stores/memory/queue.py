@@ -142,6 +142,11 @@ class MemoryItems:
             self._add_ready(self._by_number[number])
         del self._delayed[:end]
 
+    def take(self, other: MemoryItems) -> None:
+        """Take the items of another store as they are now."""
+        for item in other:
+            self._note(item)
+
     def __iter__(self) -> Iterator[Item]:
         return iter(list(self._by_id.values()))
 
@@ -566,6 +571,11 @@ class MemoryQueue:
     def lanes(self, workspace_id: str | None) -> list[Lane]:
         """Return how many items wait and run, by workspace and queue."""
         return lanes_of([item for item in self.rows if workspace_id in (None, item.workspace_id)], self._clock.now_ms())
+
+    def take(self, other: MemoryQueue) -> None:
+        """Take what another store has now."""
+        self._tiers, self._tenants, self._queues = dict(other._tiers), dict(other._tenants), dict(other._queues)
+        self.rows.take(other.rows)
 
     def workspaces(self) -> list[Workspace]:
         """Return all workspaces by id."""

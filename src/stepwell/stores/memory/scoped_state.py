@@ -82,6 +82,12 @@ class MemoryEntries:
 
     # Reading.
 
+    def take(self, other: MemoryEntries) -> None:
+        """Take the rows of another store as they are now."""
+        self.rows.update((scope, dict(rows)) for scope, rows in other.rows.items())
+        self._totals.update(other._totals)
+        self._held.update(other._held)
+
     def entries(self, scope: str, keys: Sequence[str]) -> dict[str, StoredEntry]:
         """Return the live entries of some keys."""
         rows, now = self.rows.get(scope, {}), self._clock.now_ms()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 
 from stepwell.clock import Clock
-from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
+from stepwell.contract.store import Capabilities, Durability, ExecutionQuery, StoreReads
 from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.fault_points import fault, fault_after_commit
 from stepwell.model.commit import (
@@ -80,7 +81,21 @@ class MemoryStore:
         self._lock.is_closed = True
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(is_shared=False, has_blocking_writes=False)
+        return Capabilities(is_shared=False, has_blocking_writes=False, has_consistent_view=True)
+
+    @contextmanager
+    def consistent_view(self) -> Generator[StoreReads]:
+        with self._lock:
+            copy = self._copied()
+        yield copy
+
+    def _copied(self) -> MemoryStore:
+        """Return a store of its own with the same rows, which are never changed."""
+        copy = MemoryStore(self._clock, Limits())
+        copy._executions.take(self._executions)
+        copy._entries.take(self._entries)
+        copy._queue.take(self._queue)
+        return copy
 
     def durability(self) -> Durability:
         return Durability("none", "memory:// keeps nothing when the process ends")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from stepwell.clock import Clock
-from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
+from stepwell.contract.store import Capabilities, Durability, ExecutionQuery, StoreReads
 from stepwell.errors import StoreUnavailable
 from stepwell.model.checksum import unseal
 from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Unit
@@ -16,8 +17,8 @@ from stepwell.model.queue_item import Item, ItemQuery, Lane, QueueSettings, Tier
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry, prefix_end
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.process import process_id
-from stepwell.stores.postgres.connection import PostgresConnection, StatementCall
-from stepwell.stores.postgres.connection_pool import Readers
+from stepwell.stores.postgres.connection import PostgresConnection, StatementCall, StatementRefused, error_for
+from stepwell.stores.postgres.connection_pool import Readers, connect
 from stepwell.stores.postgres.listener import Listener
 from stepwell.stores.postgres.statements import Row, address, statements_of, texts
 from stepwell.stores.postgres.url import PostgresSettings, parse_url
@@ -99,51 +100,12 @@ def _lane(row: Row) -> Lane:
 _NO_LIMIT = 2**62
 
 
-class PostgresStore(PostgresQueueReads):
-    """Keeps executions and state in one schema of a PostgreSQL database."""
+class PostgresReads(PostgresQueueReads):
+    """Reads of executions, scoped state and the queue."""
 
-    def __init__(self, url: str, clock: Clock, limits: Limits) -> None:
-        self._settings: PostgresSettings = parse_url(url)
-        self._clock = clock
-        statements = statements_of(self._settings.schema)
-        self._writer = PostgresWriter(self._settings, statements, clock, limits)
-        self._readers = Readers(self._settings, statements)
-        self._listener = Listener(self._settings, self._is_served_by)
-        self._lock = threading.Lock()
-        self._process = process_id()
-        self._is_closed = False
-
-    def open(self) -> None:
-        self._writer.open()
-
-    def close(self) -> None:
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-        # A forked child must not close its parent's connections: libpq would send a goodbye on the shared socket.
-        if self._process == process_id():
-            self._listener.close()
-            self._readers.close()
-            self._writer.close()
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(is_shared=True, has_blocking_writes=True)
-
-    def durability(self) -> Durability:
-        [(fsync, synchronous_commit, full_page_writes)] = self._rows("durability")
-        if fsync == "off" or full_page_writes == "off":
-            reason = f"PostgreSQL fsync={fsync}, full_page_writes={full_page_writes}: a power loss may damage everything"
-            return Durability("none", reason)
-        level = "normal" if synchronous_commit == "off" else "full"
-        return Durability(level, f"PostgreSQL synchronous_commit={synchronous_commit}, fsync={fsync}")
-
-    def write(self, units: Sequence[Unit]) -> list[Outcome]:
-        self._check_usable()
-        return self._writer.write(units) if units else []
-
-    def _is_served_by(self, server_process: int) -> bool:
-        return server_process == self._writer.server_process
+    def _rows_of_all(self, calls: Sequence[StatementCall]) -> list[list[Row]]:
+        """Return the rows of several reads of one moment."""
+        raise NotImplementedError
 
     def head_digests(self, execution_ids: Sequence[str]) -> list[str | None]:
         if len(execution_ids) == 1:
@@ -164,9 +126,7 @@ class PostgresStore(PostgresQueueReads):
         if since is not None:
             commits = ("commits_between", (execution_id, since, at, _NO_LIMIT))
         snapshots: list[StatementCall] = [] if since is not None else [("newest_snapshot", (execution_id, at))]
-        # All in one snapshot and one round trip.
-        calls = [("begin_reading", ()), ("head", (execution_id,)), *snapshots, commits, ("commit", ())]
-        _, heads, *found, rows, _ = self._readers.read(lambda connection: connection.run_all(calls))
+        heads, *found, rows = self._rows_of_all([("head", (execution_id,)), *snapshots, commits])
         if not heads:
             return None
         snapshot = StoredSnapshot(*found[0][0]) if found and found[0] else None
@@ -207,6 +167,53 @@ class PostgresStore(PostgresQueueReads):
     def scopes(self, workspace_id: str | None = None) -> Iterator[str]:
         return iter([row[0] for row in self._rows("scopes", workspace_id)])
 
+
+class PostgresStore(PostgresReads):
+    """Keeps executions and state in one schema of a PostgreSQL database."""
+
+    def __init__(self, url: str, clock: Clock, limits: Limits) -> None:
+        self._settings: PostgresSettings = parse_url(url)
+        self._clock = clock
+        self._statements = statements_of(self._settings.schema)
+        self._writer = PostgresWriter(self._settings, self._statements, clock, limits)
+        self._readers = Readers(self._settings, self._statements)
+        self._listener = Listener(self._settings, self._is_served_by)
+        self._lock = threading.Lock()
+        self._process = process_id()
+        self._is_closed = False
+
+    def open(self) -> None:
+        self._writer.open()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        # A forked child must not close its parent's connections: libpq would send a goodbye on the shared socket.
+        if self._process == process_id():
+            self._listener.close()
+            self._readers.close()
+            self._writer.close()
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(is_shared=True, has_blocking_writes=True, has_consistent_view=True)
+
+    def durability(self) -> Durability:
+        [(fsync, synchronous_commit, full_page_writes)] = self._rows("durability")
+        if fsync == "off" or full_page_writes == "off":
+            reason = f"PostgreSQL fsync={fsync}, full_page_writes={full_page_writes}: a power loss may damage everything"
+            return Durability("none", reason)
+        level = "normal" if synchronous_commit == "off" else "full"
+        return Durability(level, f"PostgreSQL synchronous_commit={synchronous_commit}, fsync={fsync}")
+
+    def write(self, units: Sequence[Unit]) -> list[Outcome]:
+        self._check_usable()
+        return self._writer.write(units) if units else []
+
+    def _is_served_by(self, server_process: int) -> bool:
+        return server_process == self._writer.server_process
+
     def now_ms(self) -> int:
         return self._rows("now", self._clock.ahead_ms())[0][0]
 
@@ -225,6 +232,23 @@ class PostgresStore(PostgresQueueReads):
 
         return self._readers.read(query)
 
+    def _rows_of_all(self, calls: Sequence[StatementCall]) -> list[list[Row]]:
+        # All in one snapshot and one round trip.
+        whole = [("begin_reading", ()), *calls, ("commit", ())]
+        return self._readers.read(lambda connection: connection.run_all(whole))[1:-1]
+
+    @contextmanager
+    def consistent_view(self) -> Generator[StoreReads]:
+        self._check_usable()
+        # Not from the pool: it is kept for as long as somebody reads.
+        connection = connect(self._settings, self._statements)
+        try:
+            view = _View(connection, self._settings, self._clock)
+            view.begin()
+            yield view
+        finally:
+            connection.close()
+
     def _check_usable(self) -> None:
         if self._is_closed:
             raise StoreUnavailable("the store is closed; open it again")
@@ -232,6 +256,27 @@ class PostgresStore(PostgresQueueReads):
             raise StoreUnavailable(
                 "the store was opened before a fork; a connection cannot be shared, so open it again in the child"
             )
+
+
+class _View(PostgresReads):
+    """Reads in one transaction of a connection of its own."""
+
+    def __init__(self, connection: PostgresConnection, settings: PostgresSettings, clock: Clock) -> None:
+        self._connection, self._settings, self._clock = connection, settings, clock
+
+    def _rows(self, name: str, *arguments: object) -> list[Row]:
+        try:
+            return self._connection.run(name, *arguments)
+        except StatementRefused as refused:
+            raise error_for(refused.sqlstate, refused.words, self._settings) from refused
+
+    def begin(self) -> None:
+        """Begin the transaction. Its view is that of the first read."""
+        self._rows("begin_reading")
+        self._rows("check")
+
+    def _rows_of_all(self, calls: Sequence[StatementCall]) -> list[list[Row]]:
+        return [self._rows(name, *arguments) for name, arguments in calls]
 
 
 def _entries(scope: str, rows: Iterable[Row]) -> list[tuple[str, StoredEntry]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from stepwell.clock import Clock
-from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
+from stepwell.contract.store import Capabilities, Durability, ExecutionQuery, StoreReads
 from stepwell.errors import Corrupted, StepwellError, StoreForeign, StoreFull, StoreNewer, StoreUnavailable
 from stepwell.fault_points import fault
 from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Sweep, Unit
@@ -120,6 +121,9 @@ class RedisStore:
 
     def capabilities(self) -> Capabilities:
         return Capabilities(is_shared=True, has_blocking_writes=True)
+
+    def consistent_view(self) -> AbstractContextManager[StoreReads]:
+        return nullcontext(self)
 
     def durability(self) -> Durability:
         return self._durability

@@ -60,6 +60,8 @@ from stepwell.stores.sqlite.connection import Database
 from stepwell.stores.sqlite.queue_claim import claim_items
 
 __all__ = [
+    "END_OF_VIEW",
+    "ONE_VIEW",
     "QUEUE_UNITS",
     "QueueWriting",
     "SqliteQueueReads",
@@ -68,6 +70,8 @@ __all__ = [
 
 T = TypeVar("T")
 _MOST_WAITS = 1_000
+ONE_VIEW, END_OF_VIEW = "SAVEPOINT one_view", "RELEASE one_view"
+"""Around several reads of one moment; also inside of a transaction of reads."""
 
 
 class SqliteQueueReads:
@@ -97,11 +101,11 @@ class SqliteQueueReads:
         now = self.now_ms()
 
         def query(db: Database) -> list[Lane]:
-            db.rows("BEGIN")
+            db.rows(ONE_VIEW)
             try:
                 return _lanes(db, workspace_id, now)
             finally:
-                db.rows("COMMIT")
+                db.rows(END_OF_VIEW)
 
         return self._read(query)
 

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import NoReturn, TypeVar
 
 import apsw
-import msgspec
 
 from stepwell.clock import Clock
-from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
+from stepwell.contract.store import Capabilities, Durability, StoreReads
 from stepwell.errors import CommitUnknown, StoreUnavailable
 from stepwell.fault_points import fault, fault_after_commit
-from stepwell.model.checksum import unseal
-from stepwell.model.commit import Commit, Head, Loaded, Outcome, StoredCommit, Unit, Written
-from stepwell.model.ids import revision_in
+from stepwell.model.commit import Commit, Outcome, Unit, Written
 from stepwell.model.limits import Limits
-from stepwell.model.scoped_operations import ScopeTotals, StoredEntry, prefix_end
-from stepwell.model.snapshot import StoredSnapshot
-from stepwell.model.status import Status
 from stepwell.process import process_id
 from stepwell.stores.sql_files import read_queries
-from stepwell.stores.sqlite.connection import Database, SqliteSettings, parse_url, translate
+from stepwell.stores.sqlite.connection import Database, SqliteSettings, journal_mode, parse_url, translate
 from stepwell.stores.sqlite.fast_path import are_steps, statement_of, step_row
 from stepwell.stores.sqlite.listener import POLL_SECONDS, data_version, start_listener
-from stepwell.stores.sqlite.queue import SqliteQueueReads
+from stepwell.stores.sqlite.reads import SqliteReads
 from stepwell.stores.sqlite.transaction import SqliteTransaction
 
 __all__ = ["SQLiteStore"]
@@ -34,11 +29,11 @@ T = TypeVar("T")
 SQL = read_queries("stepwell.stores.sqlite")
 _WRITTEN = Written()
 _MOST_READERS = 8
-_MOST_REVISIONS = 2**32 - 1
-_NO_LIMIT = 2**62
+_HAS_VIEWS = journal_mode(apsw.sqlite_lib_version()) == "wal"
+"""Without a write-ahead log, a reader that does not end keeps every writer waiting."""
 
 
-class SQLiteStore(SqliteQueueReads):
+class SQLiteStore(SqliteReads):
     """Store in one SQLite file."""
 
     def __init__(self, url: str, clock: Clock, limits: Limits, *, vfs: str | None = None) -> None:
@@ -78,7 +73,7 @@ class SQLiteStore(SqliteQueueReads):
                 self._writer.close()
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(is_shared=True, has_blocking_writes=True)
+        return Capabilities(is_shared=True, has_blocking_writes=True, has_consistent_view=_HAS_VIEWS)
 
     def durability(self) -> Durability:
         level = "full" if self._settings.synchronous == "FULL" else "normal"
@@ -202,6 +197,12 @@ class SQLiteStore(SqliteQueueReads):
         finally:
             db.close()
 
+    def _check_absence(self) -> None:
+        if self._has_stray:
+            self._overwrite_stray()
+        if self._has_stray:
+            raise StoreUnavailable("the disk failed under a commit, so this cannot be told until it works again; ask then")
+
     def _roll_back(self, db: Database) -> None:
         if not db.is_in_transaction():
             return
@@ -252,105 +253,33 @@ class SQLiteStore(SqliteQueueReads):
             except IndexError:
                 return
 
-    def _rows(self, name: str, *arguments: object) -> list[tuple[Any, ...]]:
-        return self._read(lambda db: db.rows(SQL[name], *arguments))
+    def consistent_view(self) -> AbstractContextManager[StoreReads]:
+        return self._consistent_view() if _HAS_VIEWS else nullcontext(self)
 
-    def head_digests(self, execution_ids: Sequence[str]) -> list[str | None]:
-        # A query takes 3 µs; a cache would first have to read SQLite's data version, which takes 2 µs.
-        found = self._read(lambda db: [db.rows(SQL["head_digest"], execution_id) for execution_id in execution_ids])
-        return [rows[0][0] if rows else None for rows in found]
-
-    def nudged(self, execution_ids: Sequence[str]) -> list[str]:
-        return [row[0] for row in self._rows("nudged", msgspec.json.encode(execution_ids).decode())]
-
-    def head(self, execution_id: str) -> Head | None:
-        rows = self._rows("head", execution_id)
-        return Head(*rows[0][:-1]) if rows else None
-
-    def load(self, execution_id: str, at: int | None = None, since: int | None = None) -> Loaded | None:
-        def query(db: Database) -> Loaded | None:
+    @contextmanager
+    def _consistent_view(self) -> Generator[StoreReads]:
+        self._check_usable()
+        db = Database(self._settings, is_writer=False, vfs=self._vfs)
+        try:
             db.rows("BEGIN")
-            try:
-                return _load(db, execution_id, at, since)
-            finally:
-                db.rows("COMMIT")
-
-        return self._read(query)
-
-    def history(self, execution_id: str, after: int, limit: int) -> list[StoredCommit]:
-        rows = self._of_execution(execution_id, "commits_between", after, _MOST_REVISIONS, limit)
-        return [StoredCommit(*row) for row in rows]
-
-    def base(self, execution_id: str) -> StoredSnapshot | None:
-        head = self.head(execution_id)
-        if head is None or head.base_revision < 0:
-            return None
-        rows = self._of_execution(execution_id, "snapshot_at", head.base_revision)
-        return StoredSnapshot(*rows[0]) if rows else None
-
-    def commit_of(self, execution_id: str, commit_id: str) -> StoredCommit | None:
-        revision = revision_in(commit_id)
-        rows = [] if revision is None else self._of_execution(execution_id, "commit_at", revision, commit_id)
-        rows = rows or self._of_execution(execution_id, "commit_named", commit_id)
-        if not rows and self._has_stray:
-            self._overwrite_stray()
-            if self._has_stray:
-                raise StoreUnavailable("the disk failed under a commit, so this cannot be told until it works again; ask then")
-        return StoredCommit(*rows[0]) if rows else None
-
-    def _of_execution(self, execution_id: str, name: str, *arguments: object) -> list[tuple[Any, ...]]:
-        """Run a query about an execution that goes by its number."""
-
-        def query(db: Database) -> list[tuple[Any, ...]]:
-            heads = db.rows(SQL["head"], execution_id)
-            return db.rows(SQL[name], heads[0][-1], *arguments) if heads else []
-
-        return self._read(query)
-
-    def find(self, query: ExecutionQuery) -> list[Head]:
-        after_ms, after_id = query.after or (None, None)
-        # Most executions are COMPLETED, and few have another status: that index leads to them past everything else.
-        is_rare = query.status not in (None, Status.COMPLETED)
-        name = "find_by_status" if is_rare else "find" if query.workspace_id is None else "find_in_workspace"
-        rows = self._rows(name, query.workspace_id, query.workflow_id, query.status, after_ms, after_id, query.limit)
-        return [Head(*row[:-1]) for row in rows]
-
-    def entries(self, scope: str, keys: Sequence[str]) -> dict[str, StoredEntry]:
-        now = self.now_ms()
-
-        def query(db: Database) -> dict[str, StoredEntry]:
-            found = ((key, db.rows(SQL["live_entry"], scope, key, now)) for key in keys)
-            return {key: _entry(scope, key, rows[0]) for key, rows in found if rows}
-
-        return self._read(query)
-
-    def scan(self, scope: str, *, prefix: str = "", after: str | None = None, limit: int = 1_000) -> list[tuple[str, StoredEntry]]:
-        rows = self._rows("scan", scope, prefix, prefix_end(prefix), after, self.now_ms(), limit)
-        return [(row[0], _entry(scope, row[0], row[1:])) for row in rows]
-
-    def changes(self, scope: str, after: int) -> list[tuple[str, StoredEntry]]:
-        return [(row[0], _entry(scope, row[0], row[1:])) for row in self._rows("changes", scope, after)]
-
-    def totals(self, scope: str) -> ScopeTotals:
-        rows = self._rows("totals", scope)
-        return ScopeTotals(*rows[0]) if rows else ScopeTotals()
-
-    def scopes(self, workspace_id: str | None = None) -> Iterator[str]:
-        return iter([row[0] for row in self._rows("scopes", workspace_id)])
+            view = _View(db, self._settings, self._clock)
+            view.totals("")  # the view is that of the first read
+            yield view
+        finally:
+            db.close()
 
 
-def _load(db: Database, execution_id: str, at: int | None, since: int | None) -> Loaded | None:
-    rows = db.rows(SQL["head"], execution_id)
-    if not rows:
-        return None
-    head, number = Head(*rows[0][:-1]), rows[0][-1]
-    upto = head.revision if at is None else at
-    snapshots = db.rows(SQL["newest_snapshot"], number, upto) if since is None else []
-    snapshot = StoredSnapshot(*snapshots[0]) if snapshots else None
-    start = since if since is not None else -1 if snapshot is None else snapshot.revision
-    commits = db.rows(SQL["commits_between"], number, start, upto, _NO_LIMIT)
-    return Loaded(head, snapshot, [StoredCommit(*row) for row in commits])
+class _View(SqliteReads):
+    """Reads on a connection of its own, in one transaction."""
 
+    def __init__(self, db: Database, settings: SqliteSettings, clock: Clock) -> None:
+        self._db, self._settings, self._clock = db, settings, clock
 
-def _entry(scope: str, key: str, row: Sequence[Any]) -> StoredEntry:
-    return unseal(scope, key, StoredEntry(row[0], row[1], row[2], row[3], bool(row[4]))).checked(scope, key)
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def _read(self, query: Callable[[Database], T]) -> T:
+        try:
+            return query(self._db)
+        except apsw.Error as error:
+            raise translate(error, self._settings) from error

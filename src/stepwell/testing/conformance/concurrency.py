@@ -10,23 +10,28 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 from msgspec.structs import replace
 
-from stepwell.contract.store import Store
+from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import AlreadyExists, Conflict, LockHeld
 from stepwell.model.commit import Acquire, Archiving, Claim, Commit, LockGuard, Outcome, Seen, StateBatch, Unit, Unlock, Written
+from stepwell.model.queue_item import ItemQuery
 from stepwell.model.receipt_chain import rebuild
-from stepwell.model.scoped_operations import Increment
+from stepwell.model.scoped_operations import Delete, Increment
 from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.testing.conformance.samples import (
     HOUR,
     SCOPE,
     SampleExecution,
+    add,
     answers,
     content,
+    everything,
     landed,
+    new_item,
     put,
     refused,
     variable,
     walk,
+    write_state,
 )
 
 RACES = 1_000
@@ -240,3 +245,26 @@ def test_signed_commits_of_many_threads_keep_their_own_signature(store: Store, c
             assert mine.head.signature == b"%d-%d" % (number, turn)
 
     together(*(lambda number=number: work(number) for number in range(THREADS)))
+
+
+def test_consistent_view_stays_as_others_write(store: Store, execution: SampleExecution) -> None:
+    execution.land(variable("n", 1))
+    write_state(store, put("k", "before"), put("gone", 1))
+    before, totals = everything(store, execution.id), store.totals(SCOPE)
+    with store.consistent_view() as view:
+        execution.land(variable("n", 2))
+        later = SampleExecution(store, "later").create()
+        write_state(store, put("k", "after"), Delete(SCOPE, "gone"), put("new", 1))
+        add(store, new_item())
+        if not store.capabilities().has_consistent_view:
+            assert view.head(execution.id) == execution.head
+            return
+        assert everything(view, execution.id) == before
+        assert [head.execution_id for head in view.find(ExecutionQuery())] == [execution.id]
+        assert view.head(later.id) is None
+        assert content(view) == {"k": "before", "gone": 1}
+        assert (view.totals(SCOPE), view.items(ItemQuery())) == (totals, [])
+        assert view.lanes() == []
+    assert content(store) == {"k": "after", "new": 1}
+    assert walk(store, execution.id).ok
+    assert len(store.items(ItemQuery())) == 1

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from stepwell.clock import FakeClock, to_ms
-from stepwell.contract.store import Store
+from stepwell.contract.store import Store, StoreReads
 from stepwell.errors import StepwellError
 from stepwell.model.commit import Acquire, Adoption, Claim, Commit, Creation, Head, Lease, Outcome, StateBatch, Unit, Written
 from stepwell.model.draft import Draft
@@ -169,7 +169,7 @@ def write_state(store: Store, *ops: StateOp) -> list[Any]:
     return answers(write(store, StateBatch(ops)))
 
 
-def content(store: Store, scope: str = SCOPE) -> dict[str, Value]:
+def content(store: StoreReads, scope: str = SCOPE) -> dict[str, Value]:
     """Everything alive in a scope."""
     return {key: decode(_data(entry)) for key, entry in store.scan(scope)}
 
@@ -316,7 +316,7 @@ NOTHING: tuple[object, ...] = (None, None, [], None)
 """What ``everything`` is for an execution that is not there."""
 
 
-def everything(store: Store, execution_id: str) -> tuple[object, ...]:
+def everything(store: StoreReads, execution_id: str) -> tuple[object, ...]:
     """All that a store says about one execution."""
     loaded, rows = store.load(execution_id), store.history(execution_id, -1, 1_000)
     view = None if loaded is None else (loaded.head, loaded.snapshot, list(loaded.commits))
