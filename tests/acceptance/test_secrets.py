@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.command_line import Shell, shell
+from tests.support.command_line import Shell, program, shell
 
-from stepwell import ExecutionFailed, Scope, StepFailed, Stepwell, step, workflow
+import stepwell
+from stepwell import ExecutionFailed, RunLogFilter, Scope, StepFailed, Stepwell, step, workflow
+from stepwell.flow import call, define, log, script, throw
 from stepwell.model.redaction import HIDDEN, Redaction
 
 __all__ = ["shell"]
@@ -54,6 +57,68 @@ def test_errors_logs_and_records_have_no_secret_values(file_url: str, caplog: py
     for text in told:
         for secret in (PASSWORD, CARD, str(PIN)):
             assert secret not in text
+
+
+@step(name="secrets.pack", secrets=["card*"])
+async def pack(order: dict[str, Any]) -> dict[str, Any]:
+    stepwell.current().logger.info("packing %s for %s", order["card_number"], order["user"])
+    try:
+        raise ValueError(f"no paper for {order['password']}")
+    except ValueError:
+        stepwell.current().logger.exception("packing failed")
+    return order
+
+
+@workflow(name="secrets.parcel", secrets=["PASSWORD"])
+async def parcel(order: dict[str, Any]) -> dict[str, Any]:
+    stepwell.current().variables["password"] = order["password"]
+    return await pack.with_summary(f"{order['card_number']} of {order['user']}")(order)
+
+
+declared_parcel = define(
+    "secrets.declared",
+    call(pack, {"order": "{{ trigger.input }}"}, summary="{{ trigger.input.card_number }} of {{ trigger.input.user }}"),
+    log("sends {{ trigger.input.pin }}"),
+    script("print('script of ' .. input.password) return 1", "{{ trigger.input }}"),
+    throw("{{ trigger.input.password }} is not {{ trigger.input.user }}"),
+)
+
+
+def test_no_secret_is_in_logs_summaries_and_messages_of_definitions(
+    shell: Shell, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    handler = logging.StreamHandler(told := io.StringIO())
+    handler.addFilter(RunLogFilter())
+    monkeypatch.setattr(logging.getLogger(), "handlers", [*logging.getLogger().handlers, handler])
+    with Stepwell(shell.url, secrets=["pin", "password"]) as well:
+        assert well.start(parcel, ORDER, execution_id="one").result(timeout=20) == ORDER
+        run = well.start(declared_parcel, ORDER, execution_id="two")
+        with pytest.raises(ExecutionFailed):
+            run.result(timeout=20)
+        pictures = [str(well.run(name).draw(form)) for name in ("one", "two") for form in ("svg", "mermaid", "waterfall")]
+        assert f"{HIDDEN} of Ann" in repr([each.summary for name in ("one", "two") for each in well.run(name).steps()])
+        assert f"{HIDDEN} is not Ann" in repr(well.load("two").result)
+    assert f"packing {HIDDEN} for Ann" in caplog.text
+    assert f"no paper for {HIDDEN}" in told.getvalue()
+    assert (f"sends {HIDDEN}" in caplog.text, f"script of {HIDDEN}" in caplog.text) == (True, True)
+    commands = [[*line, name] for name in ("one", "two") for line in (["show"], ["watch"], ["show", "--json"], ["watch", "--json"])]
+    shown = [shell(*line) for line in (*commands, ["draw", "--run", "one"])]
+    for text in (caplog.text, told.getvalue(), *pictures, *(f"{each.out}{each.err}" for each in shown)):
+        for secret in (PASSWORD, CARD, str(PIN)):
+            assert secret not in text
+
+
+def test_what_waits_keeps_its_secrets_where_its_code_is_not_known(shell: Shell) -> None:
+    with Stepwell(shell.url, worker=False, secrets=["pin"]) as well:
+        item = well.enqueue(parcel, ORDER, key="one")
+        well.schedules.put("nightly", parcel, ORDER, every="1d")
+        assert well.enqueue(parcel, ORDER, key="one").item_id == item.item_id
+    for arguments in (["queue", "list", "--json"], ["queue", "show", item.item_id], ["schedule", "list", "--json"]):
+        with program(shell, *arguments) as child:  # which has not imported this module
+            shown, told = child.communicate(timeout=60)
+        assert (HIDDEN in shown, "Ann" in shown, told) == (True, True, "")
+        assert not any(secret in shown for secret in (PASSWORD, CARD, str(PIN)))
 
 
 def test_command_line_hides_what_the_store_has(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

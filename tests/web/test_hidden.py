@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -87,6 +88,21 @@ async def test_no_route_and_no_page_shows_what_is_declared_secret():
             assert SECRET not in stream.text
         assert seen > 10
         assert (await well.load("run")).variables["password"] == SECRET
+
+
+def test_what_waits_is_hidden_by_a_server_that_knows_no_secrets(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/well.db"
+
+    async def look() -> None:
+        async with AsyncStepwell(url, secrets=["password", "card_*"], worker=False) as well:
+            item = await well.enqueue(refuse, GIVEN)
+            await well.schedules.put("nightly", refuse, GIVEN, every=3_600)
+        async with AsyncStepwell(url, worker=False) as well, browser(well) as client:
+            for address in ("/queue/items", f"/queue/items/{item.item_id}", "/schedules", "/schedules/nightly"):
+                reply = await client.get(f"/api/v1{address}")
+                assert (reply.status_code, "[secret]" in reply.text, SECRET in reply.text) == (200, True, False), address
+
+    asyncio.run(look())
 
 
 @async_test

@@ -12,6 +12,7 @@ import sys
 import typing
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
@@ -657,6 +658,14 @@ def declared_secrets() -> tuple[str, ...]:
     if not _declared_secrets:  # hardly any program has some, and each start asks
         return ()
     return tuple(dict.fromkeys(name for each in _steps.values() for name in each.secrets))
+
+
+def secrets_of(own: tuple[str, ...], *more: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of what is secret in a run: those of its workflow, of all steps of this process, and others."""
+    of_steps = declared_secrets()
+    if not (own or of_steps or any(more)):
+        return ()
+    return tuple(dict.fromkeys((*chain.from_iterable(more), *own, *of_steps)))
 
 
 def workflow_secrets() -> tuple[str, ...]:

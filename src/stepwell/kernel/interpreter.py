@@ -62,6 +62,7 @@ from stepwell.kernel.protocol import (
 )
 from stepwell.kernel.signals import SignalInbox
 from stepwell.kernel.token import BEGINS, DUE, LOOSE, RETRIES, TIMES, UNDO, LiveToken, TokenTimers
+from stepwell.model.execution_state import ONLY
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation, SetResult, SetStatus
 from stepwell.model.status import Status, StepStatus
@@ -121,6 +122,8 @@ class Interpreter:
         self.plan, self.execution_id, self.deadline_ms, self._slice = plan, execution_id, deadline_ms, slice_size
         self.changes = PendingChanges(sections, limits or Limits())
         self.trigger = trigger_facts(sections)
+        self.identity = sections.get("identity", {}).get(ONLY)
+        """The execution's metadata as they are stored; None in an exploration."""
         self.state: Value = {}
         """Scoped state that the definition reads, loaded by the driver."""
         self.now_ms = 0

@@ -366,12 +366,13 @@ UNREADABLE_INPUT = b"\0"
 
 
 class _GovernedInput(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The input of a queue item whose request has a governance or a subject of its own."""
+    """The input of a queue item whose request has a governance, a subject or secrets of its own."""
 
     governance: dict[str, Any] | None
     trigger: msgspec.Raw
     subject: str | None = None
     data_key: str | None = None
+    secrets: tuple[str, ...] = ()
 
 
 class ItemInput(NamedTuple):
@@ -382,6 +383,8 @@ class ItemInput(NamedTuple):
     subject: str | None = None
     data_key: str | None = None
     """The id of the subject's data key."""
+    secrets: tuple[str, ...] = ()
+    """The names of keys and fields whose values are shown nowhere."""
 
 
 _GOVERNED = b'{"governance":'
@@ -390,12 +393,16 @@ _decode_governed = msgspec.json.Decoder(_GovernedInput).decode
 
 
 def governed_input(
-    trigger: bytes, governance: dict[str, Any] | None, subject: str | None = None, data_key: str | None = None
+    trigger: bytes,
+    governance: dict[str, Any] | None,
+    subject: str | None = None,
+    data_key: str | None = None,
+    secrets: tuple[str, ...] = (),
 ) -> bytes:
-    """Return what an item stores as its input: the trigger, and the governance and the subject that its request names."""
-    if governance is None and data_key is None:
+    """Return what an item stores as its input: the trigger, and the governance, subject and secrets that its request names."""
+    if governance is None and data_key is None and not secrets:
         return trigger
-    return _encode_governed(_GovernedInput(governance, msgspec.Raw(trigger), subject, data_key))
+    return _encode_governed(_GovernedInput(governance, msgspec.Raw(trigger), subject, data_key, secrets))
 
 
 def split_input(data: bytes) -> ItemInput:
@@ -403,7 +410,7 @@ def split_input(data: bytes) -> ItemInput:
     if not data.startswith(_GOVERNED):
         return ItemInput(data)
     found = _decode_governed(data)
-    return ItemInput(bytes(found.trigger), found.governance, found.subject, found.data_key)
+    return ItemInput(bytes(found.trigger), found.governance, found.subject, found.data_key, found.secrets)
 
 
 def plain_input(data: bytes) -> Value:

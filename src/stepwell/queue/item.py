@@ -40,12 +40,15 @@ class ItemSummary(PlainRecord, frozen=True, kw_only=True):
     error: str | None = None
     is_erased: bool = False
     """Whether its input was erased with its subject."""
+    secrets: tuple[str, ...] = ()
+    """The names of keys and fields of its input whose values are shown nowhere."""
     number: int = 0
     """Rises with every item; a page of a list ends before the number where the next one begins."""
 
     @classmethod
     def of(cls, item: Item) -> ItemSummary:
         """Return the summary of an item's row."""
+        given = None if item.input in _HIDDEN else split_input(item.input)
         return cls(
             item_id=item.item_id,
             workspace_id=item.workspace_id,
@@ -55,7 +58,7 @@ class ItemSummary(PlainRecord, frozen=True, kw_only=True):
             queue=item.queue,
             status=ItemStatus(item.status),
             priority=item.priority,
-            input=None if item.input in _HIDDEN else plain_input(split_input(item.input).trigger),
+            input=None if given is None else plain_input(given.trigger),
             attempts=item.attempts,
             max_attempts=item.max_attempts,
             enqueued_at=from_ms(item.enqueued_ms),
@@ -66,6 +69,7 @@ class ItemSummary(PlainRecord, frozen=True, kw_only=True):
             holder=item.holder,
             error=_UNREADABLE if item.input == UNREADABLE_INPUT and item.error is None else item.error,
             is_erased=item.input == ERASED_INPUT,
+            secrets=() if given is None else given.secrets,
             number=item.number,
         )
 

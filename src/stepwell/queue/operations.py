@@ -95,10 +95,10 @@ class QueueOperations:
         """Return the item of a request, and list it under its subject, if it has one, before it is stored."""
         limits = self._executions.limits
         if request.subject is None:
-            return new_item(request, workflow, self._new_id, limits)
+            return new_item(request, workflow, self._new_id, limits, secrets=self._executions.redaction.names)
         subjects = self._executions.subjects
         data_key = yield from subjects.key_of(request.workspace, request.subject)
-        item = new_item(request, workflow, self._new_id, limits, data_key)
+        item = new_item(request, workflow, self._new_id, limits, data_key, self._executions.redaction.names)
         yield from write_or_raise(StateBatch((subjects.listed(item.workspace_id, data_key, f"item/{item.item_id}"),)))
         return item
 

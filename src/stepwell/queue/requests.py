@@ -17,7 +17,7 @@ from msgspec import UNSET
 from stepwell.clock import to_ms
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
-from stepwell.flow.function import Workflow, WorkflowCall, registered
+from stepwell.flow.function import Workflow, WorkflowCall, registered, secrets_of
 from stepwell.flow.governance import Governance
 from stepwell.model.data_key import index_path
 from stepwell.model.execution_state import sha256_hex
@@ -27,7 +27,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.mutation import EnqueueItem, WriteState
 from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem, workflow_and_engine, workflow_for
-from stepwell.model.record import FunctionTrigger, encode_plain_trigger, governed_input
+from stepwell.model.record import FunctionTrigger, encode_plain_trigger, governed_input, split_input
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.scoped_operations import Put
 from stepwell.model.value import DEFAULT_LIMITS, Value, to_value
@@ -67,6 +67,11 @@ class Runnable(Protocol):
     @property
     def version(self) -> int:
         """The version of the workflow."""
+        ...
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The names of secret keys and fields that it declares."""
         ...
 
     def input_of(self, value: object) -> Value:
@@ -120,6 +125,7 @@ def new_item(
     new_id: Callable[[], str],
     limits: Limits = DEFAULT_LIMITS,
     data_key: str | None = None,
+    secrets: tuple[str, ...] = (),
 ) -> NewItem:
     """Return the item of a request. Raise an error if any part of it can never be accepted.
 
@@ -158,7 +164,13 @@ def new_item(
         debounce=None if request.debounce is None else f"{quote(workflow.name, safe='')}/{key or ''}",
         max_attempts=_whole(request.max_attempts, "max_attempts", 1, MOST_ATTEMPTS),
     )
-    return item if unique is None else msgspec.structs.replace(item, body_digest=_digest(item, own_id))
+    if unique is not None:
+        item = msgspec.structs.replace(item, body_digest=_digest(item, own_id))
+    names = secrets_of(workflow.secrets, secrets)
+    if not names:
+        return item
+    # After the digest: the same call again is the same, whatever was declared secret in between.
+    return msgspec.structs.replace(item, input=governed_input(*split_input(item.input)[:4], names))
 
 
 def check_queue(name: object) -> str:

@@ -169,6 +169,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """The next tick; None if there is none any more."""
     last_ms: Moment | None = None
     """The last tick that was fired."""
+    secrets: tuple[str, ...] = ()
+    """The names of keys and fields of the input whose values are shown nowhere."""
 
 
 class ScheduleSummary(PlainRecord, frozen=True, kw_only=True):
@@ -188,6 +190,8 @@ class ScheduleSummary(PlainRecord, frozen=True, kw_only=True):
     last_at: datetime | None
     queue: str
     priority: int
+    secrets: tuple[str, ...] = ()
+    """The names of keys and fields of its value that are shown nowhere."""
 
     @classmethod
     def of(cls, schedule: Schedule) -> ScheduleSummary:
@@ -208,6 +212,7 @@ class ScheduleSummary(PlainRecord, frozen=True, kw_only=True):
             last_at=_moment(schedule.last_ms),
             queue=schedule.queue,
             priority=schedule.priority,
+            secrets=schedule.secrets,
         )
 
 
@@ -338,7 +343,9 @@ def item_of(schedule: Schedule, key: str, tick_ms: int, item_id: str, execution_
         workflow_id=schedule.workflow_id,
         version=schedule.version,
         execution_id=execution_id,
-        input=governed_input(encode_trigger(trigger, input=None if given == b"null" else given), schedule.governance),
+        input=governed_input(
+            encode_trigger(trigger, input=None if given == b"null" else given), schedule.governance, secrets=schedule.secrets
+        ),
         queue=schedule.queue,
         priority=schedule.priority,
         key=f"schedule:{schedule.name}:{key}",

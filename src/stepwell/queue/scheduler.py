@@ -101,7 +101,7 @@ class ScheduleOperations:
         """Create or replace a schedule. With unchanged times it keeps its position: a tick that is due stays due."""
         name = check_key(name, "a schedule's name", 256, is_fixed=True)
         item = yield from self._queue.new_item(request)
-        trigger, governance, _, _ = split_input(item.input)
+        given = split_input(item.input)
         if catch_up not in CATCH_UP:
             raise InvalidInput(f"catch_up is one of {', '.join(CATCH_UP)}, not {catch_up!r}")
         now, workspaces = yield from read(lambda: (self._store.now_ms(), self._store.workspaces()))
@@ -111,8 +111,9 @@ class ScheduleOperations:
             name=name,
             workflow_id=item.workflow_id,
             version=item.version,
-            input=msgspec.Raw(recode(plain_input(trigger))),
-            governance=governance,
+            input=msgspec.Raw(recode(plain_input(given.trigger))),
+            governance=given.governance,
+            secrets=given.secrets,
             workspace_id=item.workspace_id,
             timing=timing_of(cron, zone, every, at),
             queue=item.queue,

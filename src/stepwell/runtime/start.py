@@ -16,7 +16,7 @@ from stepwell.clock import Clock, to_ms
 from stepwell.errors import AlreadyExists, CommitUnknown, Conflict, InvalidInput, LimitExceeded, NotFound, StepwellError
 from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.definition.node import ContextRule
-from stepwell.flow.function import Workflow, declared_secrets
+from stepwell.flow.function import Workflow, secrets_of
 from stepwell.flow.governance import Governance
 from stepwell.kernel.pending_changes import PendingChanges
 from stepwell.model.commit import Creation, Lease
@@ -184,7 +184,8 @@ class Starting:
         if subject is None and parent is not None:
             subject, data_key = parent.subject, parent.data_key
         identity = self._identity(workflow, execution_id, workspace, parent, governance)
-        identity = subjects.protected(self._with_secrets(identity, workflow, parent), subject, data_key)
+        inherited = () if parent is None else parent.secrets or ()
+        identity = subjects.protected(self._with_secrets(identity, workflow, inherited), subject, data_key)
         own = None if governance is None else identity.governance
         engine = engine or (None if parent is None else parent.engine)
         identity = identity if engine is None else msgspec.structs.replace(identity, engine=engine)
@@ -195,6 +196,7 @@ class Starting:
         if parent is None and workspace != DEFAULT_WORKSPACE:
             identity = msgspec.structs.replace(identity, item_id=self._new_id())
         mine = worker if worker is not None and worker.has_room and engine is None else None
+        given = governed_input(started_by, own, subject, data_key, identity.secrets or ())
         creation = Creation(
             workflow.name,
             workflow.version,
@@ -202,7 +204,7 @@ class Starting:
             holder=engine if mine is None else mine.holder,
             lease_seconds=HOLD_SECONDS if engine is not None else 0 if mine is None else mine.lease_seconds,
             is_runnable=True,
-            slot=None if identity.item_id is None else slot_item(identity, governed_input(started_by, own, subject, data_key)),
+            slot=None if identity.item_id is None else slot_item(identity, given),
         )
         raw = msgspec.Raw
         batch: Sequence[Planned] = [
@@ -288,15 +290,13 @@ class Starting:
     ) -> Metadata:
         """Return the identity of an execution from a queue item, with the governance and subject that its request named."""
         identity = self._identity_of_item(workflow, execution_id, workspace, item_id, engine, given.governance)
-        return self._executions.subjects.protected(self._with_secrets(identity, workflow), given.subject, given.data_key)
+        identity = self._with_secrets(identity, workflow, given.secrets)
+        return self._executions.subjects.protected(identity, given.subject, given.data_key)
 
-    def _with_secrets(self, identity: Metadata, workflow: Workflow[..., Any], parent: Metadata | None = None) -> Metadata:
-        """Return an identity with the names of what is declared secret: by the well, the workflow, its parent and steps."""
-        own, of_steps, known = workflow.secrets, declared_secrets(), self._executions.redaction.names
-        inherited = () if parent is None else parent.secrets or ()
-        if not (own or of_steps or known or inherited):
-            return identity
-        return msgspec.structs.replace(identity, secrets=tuple(dict.fromkeys((*known, *inherited, *own, *of_steps))))
+    def _with_secrets(self, identity: Metadata, workflow: Workflow[..., Any], inherited: tuple[str, ...]) -> Metadata:
+        """Return an identity with the names of what is declared secret: by the well, its parent or item, the workflow and steps."""
+        names = secrets_of(workflow.secrets, self._executions.redaction.names, inherited)
+        return msgspec.structs.replace(identity, secrets=names) if names else identity
 
     def _identity_of_item(
         self,

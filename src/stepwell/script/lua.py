@@ -173,7 +173,8 @@ class _Script:
         said, took = await self._process.say(_encode(message), self._left)
         self._left = max(self._left - took, 0.0)
         for level, text in said.printed:
-            log.log(_LEVELS.get(level, logging.INFO), "%s %s: %s", self._run.identity.execution_id, self._run.step, text)
+            shown = self._run.without_secrets(text)
+            log.log(_LEVELS.get(level, logging.INFO), "%s %s: %s", self._run.identity.execution_id, self._run.step, shown)
         return said
 
     def _task(self, code: str, value: Value) -> ScriptTask:

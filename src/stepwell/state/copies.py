@@ -175,7 +175,7 @@ def _forked(identity: Metadata, new_id: str, clock: Clock) -> Metadata:
 
 
 def _item_input(identity: Metadata, state: State) -> bytes:
-    return governed_input(state.sections["trigger"][ONLY], None, identity.subject, identity.data_key)
+    return governed_input(state.sections["trigger"][ONLY], None, identity.subject, identity.data_key, identity.secrets or ())
 
 
 def _raw_entries(state: State) -> dict[str, dict[str, msgspec.Raw]]:

@@ -5,7 +5,7 @@ Proofs are left as they are: they would not verify otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -14,6 +14,8 @@ import msgspec
 from stepwell.app.awaited import AsyncStepwell
 from stepwell.errors import StepwellError
 from stepwell.model.redaction import HIDDEN
+from stepwell.queue.item import ItemSummary
+from stepwell.queue.schedule import ScheduleSummary
 from stepwell.web.problem import HttpProblem
 
 __all__ = ["Hide", "check_not_hidden", "hider_of", "without_secrets"]
@@ -22,7 +24,8 @@ _NAMES = ("key", "name")
 """Fields that name the value beside them, such as the key of an entry and the name of a variable."""
 _VALUES = ("value", "before", "after", "detail")
 
-Hide = Callable[[Any], Any]
+Hide = partial[Any]
+"""Hides secrets in a value: ``well.redact`` with the names of a run."""
 
 
 async def hider_of(well: AsyncStepwell, execution_id: str | None = None) -> Hide:
@@ -41,6 +44,8 @@ def without_secrets(body: Any, hide: Hide) -> Any:
 
     Names of the API's own fields are none of a user, whatever is declared secret.
     """
+    if isinstance(body, ItemSummary | ScheduleSummary) and body.secrets:
+        hide = partial(hide, secrets=(*hide.keywords["secrets"], *body.secrets))
     if isinstance(body, msgspec.Struct):
         fields = {name: getattr(body, name) for name in body.__struct_fields__}
         shown = _beside({name: without_secrets(value, hide) for name, value in fields.items()}, hide)

@@ -97,7 +97,7 @@ def queue() -> None:
 
 def _hidden(well: Stepwell, item: Any) -> Any:
     """Return an item without the secrets in its input."""
-    return msgspec.structs.replace(item, input=well.redact(item.input))
+    return msgspec.structs.replace(item, input=well.redact(item.input, secrets=item.secrets))
 
 
 @command("list")

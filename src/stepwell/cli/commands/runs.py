@@ -146,10 +146,11 @@ def _follow_to_end(well: Stepwell, run: Run, screen: Terminal, timeout: float | 
     ticker = Ticker(screen)
     secrets = well.load(run.execution_id).identity.secrets or ()
     try:
-        for event in follow(well, run.execution_id, timeout=timeout, ticker=ticker):
+        events = follow(well, run.execution_id, timeout=timeout, ticker=ticker)
+        for event in (without_secrets(well, each, secrets) for each in events):
             ticker.report(event)
             if is_told:
-                screen.json_line(msgspec.to_builtins(without_secrets(well, event, secrets)))
+                screen.json_line(msgspec.to_builtins(event))
     finally:
         ticker.clear()
     state = well.load(run.execution_id)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import INPUT, MOMENT, SPAN, WORKSPACE, settings
@@ -12,6 +13,9 @@ from stepwell.cli.report import moment, report, report_fields, report_rows
 from stepwell.cli.workflow_loader import find_workflow, known_workflow
 from stepwell.errors import NotFound
 from stepwell.model.queue_item import DEFAULT_QUEUE
+
+if TYPE_CHECKING:
+    from stepwell.app.blocking import Stepwell
 
 __all__ = ["schedule"]
 
@@ -68,8 +72,13 @@ def put(name: str, target: str, value: Any, **timing: Any) -> None:
     given.load_modules()
     workflow = find_workflow(target)
     with given.open(creates=True) as well:
-        done = well.schedules.put(name, known_workflow(well, target, workflow), value, **timing)
+        done = _hidden(well, well.schedules.put(name, known_workflow(well, target, workflow), value, **timing))
     report(given, done, f"{name} runs next at {moment(done.next_at)} UTC" if done.next_at else f"{name} will not run again")
+
+
+def _hidden(well: Stepwell, found: Any) -> Any:
+    """Return a schedule without the secrets in its input."""
+    return msgspec.structs.replace(found, value=well.redact(found.value, secrets=found.secrets))
 
 
 @command("list")
@@ -77,7 +86,7 @@ def list_() -> None:
     """List schedules. With --json, one line for each."""
     given = settings()
     with given.open() as well:
-        found = well.schedules.list()
+        found = [_hidden(well, each) for each in well.schedules.list()]
     report_rows(given, found, _COLUMNS, "no schedules; make one with: stepwell schedule put NAME WORKFLOW --cron '...'")
 
 
@@ -88,7 +97,7 @@ def show(name: str, count: int) -> None:
     """Show a schedule and its next times."""
     given = settings()
     with given.open() as well:
-        found = well.schedules.get(name)
+        found = _hidden(well, well.schedules.get(name))
         ahead = well.schedules.next(name, count) if count else []
     report_fields(given, found, next=ahead)
 
@@ -99,7 +108,7 @@ def pause(name: str) -> None:
     """Pause a schedule until it is resumed."""
     given = settings()
     with given.open() as well:
-        done = well.schedules.pause(name)
+        done = _hidden(well, well.schedules.pause(name))
     report(given, done, f"{name} is paused")
 
 
@@ -109,7 +118,7 @@ def resume(name: str) -> None:
     """Resume a schedule. Missed times are caught up as the schedule's --catch-up says."""
     given = settings()
     with given.open() as well:
-        done = well.schedules.resume(name)
+        done = _hidden(well, well.schedules.resume(name))
     report(given, done, f"{name} is resumed")
 
 

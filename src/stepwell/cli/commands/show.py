@@ -55,7 +55,7 @@ def show(execution_id: str, at: int | None, shown: int) -> None:
     screen = given.screen
     _write_state(screen, state, progress, hidden)
     _write_own_failure(screen, state, steps)
-    _write_steps(screen, steps)
+    _write_steps(screen, [msgspec.structs.replace(each, output=hidden(each.output)) for each in steps])
     _write_failures(screen, steps)
     _write_late_results(screen, steps)
     _write_timeline(screen, events)

@@ -36,7 +36,8 @@ from stepwell.kernel.protocol import (
 from stepwell.kernel.token import AFTER_CALL, CALL_DIGEST, CALL_KEY, LIFE, RETRIES, SUMMARY, UNDO, LiveToken
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.ids import check_key, child_id_of
-from stepwell.model.record import summary_line
+from stepwell.model.record import decode_metadata, summary_line
+from stepwell.model.redaction import Redaction
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical, recode
 
@@ -119,6 +120,12 @@ def _has_begun(run: Interpreter, place: Place, at: tuple[int, ...]) -> bool:
     return is_recorded or any(each.place is place and each.at[: len(at)] == at for each in run.scopes.values())
 
 
+def _without_secrets(run: Interpreter, text: object, args: Value) -> str:
+    """Return a text for people without the secret values of the run's input and of the arguments of its step."""
+    names = None if run.identity is None else decode_metadata(run.identity).secrets
+    return Redaction(names).text(str(text), run.trigger, args) if names else str(text)
+
+
 _HTTP_REQUEST = BUILTINS["http_request"].uses
 _ON_ERROR = Retry()
 _MARKS = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%:~"})
@@ -130,7 +137,7 @@ def enter_action(run: Interpreter, token: LiveToken, node: Action) -> None:
     args = token.place.args.fill(TemplateData(run, token))
     run.changes.touch(token)
     if isinstance(node, StepNode) and node.summary:
-        told = summary_line(token.place.form("summary").fill(TemplateData(run, token)))
+        told = summary_line(_without_secrets(run, token.place.form("summary").fill(TemplateData(run, token)), args))
         token.value |= {} if told is None else {SUMMARY: told}
     builtin = builtin_of(node.uses) if isinstance(node, StepNode) else None
     if builtin is not None and builtin.name in _AT_ONCE:
@@ -374,13 +381,13 @@ def _map_data(run: Interpreter, token: LiveToken, args: Value) -> None:
 def _log(run: Interpreter, token: LiveToken, args: Value) -> None:
     given = _object(args, "log")
     level = str(given.get("level") or "info").lower()
-    run.effects.append(Note(token.key, level, str(given.get("message")), given.get("data")))
+    run.effects.append(Note(token.key, level, _without_secrets(run, given.get("message"), args), given.get("data")))
     _complete(run, token, b"null")
 
 
 def _throw(run: Interpreter, token: LiveToken, args: Value) -> None:
     given = _object(args, "throw")
-    error = trouble(str(given.get("kind") or "Thrown"), str(given.get("message")))
+    error = trouble(str(given.get("kind") or "Thrown"), _without_secrets(run, given.get("message"), args))
     if given.get("data") is not None:
         error["data"] = given["data"]
     is_final = not given.get("is_retryable", False)

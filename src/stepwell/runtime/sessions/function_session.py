@@ -49,7 +49,7 @@ from stepwell.runtime.sessions.waits import Waits
 from stepwell.runtime.steps.attempt import contained, in_thread
 from stepwell.runtime.steps.context import WorkflowContext, here
 from stepwell.runtime.steps.outcome import error_value
-from stepwell.runtime.steps.secret_errors import hide_secrets
+from stepwell.runtime.steps.secret_errors import hide_secrets, text_without_secrets
 from stepwell.runtime.unwinding import Abandoned, Suspended, Undoing
 
 __all__ = [
@@ -423,6 +423,9 @@ class FunctionSession(Session):
         summary: str | None = None,
     ) -> Any:
         """Run a step once, or return its recorded output."""
+        if summary is not None and (names := self._identity.secrets):
+            started_by = self._writer.state.sections["trigger"].get(ONLY)
+            summary = text_without_secrets(names, summary, started_by, (arguments, keywords))
         if call_key is not None:
             position, _ = self._next(call_key)
             self._record.summarize(call_key, summary)

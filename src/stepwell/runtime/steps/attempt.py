@@ -163,6 +163,8 @@ class Attempts:
         started_by = self._execution.state.sections["trigger"].get(ONLY)
         context = StepContext(self._identity, key, number, services.limits, services.state_reading, started_by, step.name)
         context.recorded_as = recorded_as or key
+        if self._identity.secrets:
+            context.given = (arguments, keywords)
         began = services.clock.now()
         if services.hooks is not None:
             self._tell("started", step, key, number, began, None)

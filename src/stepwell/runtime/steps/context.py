@@ -76,6 +76,13 @@ class ExecutionContext:
     identity: Metadata
     _started_by: bytes | None
     """The trigger as it is stored."""
+    given: object = None
+    """The arguments of a step whose run has secrets: their values are hidden in its log."""
+
+    @property
+    def started_by(self) -> bytes | None:
+        """Return the trigger as it is stored."""
+        return self._started_by
 
     @property
     def execution_id(self) -> str:
@@ -267,11 +274,6 @@ class StepContext(ExecutionContext):
             told(self)
 
     @property
-    def started_by(self) -> bytes | None:
-        """Return the trigger as it is stored, for a step in another process."""
-        return self._started_by
-
-    @property
     def step(self) -> str:
         """Return the key of the step's record."""
         return self._key
@@ -305,8 +307,8 @@ class NestedContext(StepContext):
     """Inside a step that is called as a part of another one: it sees what the other one wrote."""
 
     def __init__(self, outer: StepContext, key: str) -> None:
-        super().__init__(outer.identity, key, outer.attempt, outer.buffer.limits, outer._reading)
-        self._outer = outer
+        super().__init__(outer.identity, key, outer.attempt, outer.buffer.limits, outer._reading, outer.started_by)
+        self._outer, self.given = outer, outer.given
         self.buffer.extend(outer.buffer.batch())
 
     def hand_over(self) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from stepwell.runtime.steps.context import ExecutionContext, StepContext, here
+from stepwell.runtime.steps.secret_errors import text_without_secrets
 
 __all__ = ["RunLogFilter", "RunLogger"]
 
@@ -38,7 +40,9 @@ class RunLogger(Adapter):
     """The logger of a run: its records have the run's fields, and workflow code that runs again logs nothing a second time."""
 
     def __init__(self, context: ExecutionContext) -> None:
-        super().__init__(logging.getLogger(f"{_NAME}.{context.identity.workflow_id}"), {})
+        logger = logging.getLogger(f"{_NAME}.{context.identity.workflow_id}")
+        logger.addFilter(_hiding)  # a second time does nothing
+        super().__init__(logger, {})
         self._context = context
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - overrides the standard library's name
@@ -51,11 +55,40 @@ class RunLogger(Adapter):
         return msg, kwargs
 
 
+def _hide_secrets(record: logging.LogRecord, context: ExecutionContext | None) -> None:
+    """Take the secret values of a run out of a record that its code has made."""
+    names = None if context is None else context.identity.secrets
+    if context is None or not names:
+        return
+
+    def shown(text: str) -> str:
+        return text_without_secrets(names, text, context.started_by, (context.given, given))
+
+    given = record.args
+    with suppress(Exception):  # what cannot be formatted is reported by the handler
+        record.msg, record.args = shown(record.getMessage()), None
+    if record.exc_info and record.exc_info[0] is not None:
+        record.exc_text = shown(record.exc_text or logging.Formatter().formatException(record.exc_info))
+
+
+class _SecretFilter(logging.Filter):
+    """Hides the secret values of the run whose code has made a record."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Hide them; every record is written."""
+        _hide_secrets(record, here.get())
+        return True
+
+
+_hiding = _SecretFilter()
+
+
 class RunLogFilter(logging.Filter):
     """Put ``execution_id``, ``workflow``, ``workspace``, ``trace_id``, ``step`` and ``attempt`` on every log record.
 
     Add it to a handler, and use the fields in its format; outside of runs they are empty. Records of workflow code that runs
-    again after a crash or a wait are dropped up to where the code was, whichever logger they come from.
+    again after a crash or a wait are dropped up to where the code was, whichever logger they come from. Declared secrets of the run
+    are hidden in the message.
 
     Example:
 
@@ -68,6 +101,7 @@ class RunLogFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the fields that a record has not; return whether it is to be written."""
         context = here.get()
+        _hide_secrets(record, context)
         for field, value in _fields_of(context).items():
             if not hasattr(record, field):
                 setattr(record, field, value)

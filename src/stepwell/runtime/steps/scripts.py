@@ -30,6 +30,7 @@ from stepwell.runtime.steps.context import NestedContext, StepContext, here
 from stepwell.runtime.steps.http_step import builtin_step
 from stepwell.runtime.steps.outcome import child_result
 from stepwell.runtime.steps.scoped_state import StepState
+from stepwell.runtime.steps.secret_errors import text_without_secrets
 
 if TYPE_CHECKING:
     from stepwell.runtime.services import Services
@@ -137,6 +138,11 @@ class ScriptRun:
     def limits(self) -> Limits:
         """The limits of the well."""
         return self._services.limits
+
+    def without_secrets(self, text: str) -> str:
+        """Return a text of the script for people, without the secret values of its run and its input."""
+        names = self.identity.secrets
+        return text_without_secrets(names, text, self._context.started_by, self._context.given) if names else text
 
     def count(self) -> None:
         """Count one call of the script. Raise ``LimitExceeded`` if there were too many."""

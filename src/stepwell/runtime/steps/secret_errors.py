@@ -1,7 +1,7 @@
-"""Take secret values out of errors, before they are recorded, logged or raised to a caller.
+"""Take secret values out of errors and other texts of user code, before they are recorded, logged or raised to a caller.
 
-An error of user code often says what it was about, and so it may hold a password. The values that a run was given under secret
-names are searched for in the error's texts, and in those of the errors that caused it.
+An error often says what it was about, and so it may hold a password. The values that a run was given under secret names are looked
+for in the error's texts, and in those of the errors that caused it; likewise in log messages and summaries.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ from stepwell.model.redaction import Redaction
 from stepwell.model.value import decode
 from stepwell.runtime.steps.outcome import Told
 
-__all__ = ["hide_secrets"]
+__all__ = ["hide_secrets", "text_without_secrets"]
+
+
+def text_without_secrets(names: Iterable[str], text: str, trigger: bytes | None, given: Any = None) -> str:
+    """Return a text without the secret values of what started the run, and of what a step was given."""
+    return Redaction(names).text(text, None if trigger is None else decode(trigger), given)
 
 
 def hide_secrets(names: Iterable[str], error: BaseException, trigger: bytes | None, given: Any = None) -> None:
