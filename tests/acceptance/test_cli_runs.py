@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -366,6 +368,13 @@ def test_signals_that_no_wait_has_taken_are_shown(shell: Shell):
         ("stepwell list --workflow ch", {"checkout"}),
         ("stepwell queue pause ", {"default"}),
         ("stepwell show nothing", set()),
+        ("stepwell draw --run s", {"second"}),
+        ("stepwell check --run ", {"first", "second"}),
+        ("stepwell usage --workflow ch", {"checkout"}),
+        ("stepwell queue list --workflow ch", {"checkout"}),
+        ("stepwell enqueue x --queue ", {"default"}),
+        ("stepwell queue drain def", {"default"}),
+        ("stepwell retention show fir", {"first"}),
     ],
 )
 def test_ids_and_names_are_completed(shell: Shell, monkeypatch: pytest.MonkeyPatch, words: str, completed: set[str]):
@@ -376,6 +385,32 @@ def test_ids_and_names_are_completed(shell: Shell, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("STEPWELL_URL", shell.url)
     found = ShellComplete(cli, {}, "stepwell", "_STEPWELL_COMPLETE").get_completions(typed[1:], last)
     assert {each.value for each in found} == completed
+
+
+@pytest.mark.parametrize("command", ["run", "start", "enqueue", "schedule put nightly"])
+def test_workflow_to_start_is_completed_by_name_and_by_file(shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str):
+    shell.checkout("first")
+    monkeypatch.setenv("STEPWELL_URL", shell.url)
+    found = ShellComplete(cli, {}, "stepwell", "_STEPWELL_COMPLETE").get_completions(command.split(), "ch")
+    assert {(each.value, each.type) for each in found} == {("checkout", "plain"), ("ch", "file")}
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        ("worker", "file"),
+        ("serve", "file"),
+        ("check", "file"),
+        ("workflow put", "file"),
+        ("list -m", "file"),
+        ("state import", "file"),
+        ("dev", "dir"),
+        ("backup create", "dir"),
+    ],
+)
+def test_files_and_folders_are_completed_by_the_shell(command: str, kind: str):
+    found = ShellComplete(cli, {}, "stepwell", "_STEPWELL_COMPLETE").get_completions(command.split(), "sh")
+    assert [(each.value, each.type) for each in found] == [("sh", kind)]
 
 
 def test_completion_is_silent_where_there_is_no_store(shell: Shell, monkeypatch: pytest.MonkeyPatch):
@@ -407,11 +442,60 @@ def test_table_fits_into_the_terminal_and_keeps_ids_whole(monkeypatch: pytest.Mo
     assert lines[1].startswith(run_id)
 
 
+def test_table_of_runs_shows_status_and_time_whole_in_eighty_columns(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    out = Screen()
+    terminal = Terminal(out, Screen(), {}, is_json=False, is_quiet=False)
+    run_id, at = "01a1f4ed699cd8c8cf0b04cf655ed9a8", "2026-11-19 17:49:24"
+    headings = ["ID", "WORKFLOW", "STATUS", "UPDATED", "WORKSPACE", "REVISION"]
+    terminal.table(headings, [[run_id, "nightly_import", "COMPLETED", at, "default", "13"]], status_column=2)
+    row = out.getvalue().splitlines()[1]
+    assert run_id in row
+    assert at in row
+    assert "nightly_import" in row
+    assert "\x1b[32mCOMPLETED\x1b[0m" in row
+
+
+def test_table_keeps_every_id_whole_and_leaves_out_what_does_not_fit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    out = Screen()
+    terminal = Terminal(out, Screen(), {"NO_COLOR": "1"}, is_json=False, is_quiet=False)
+    ids = ["01a1f4ed699cd8c8cf0b04cf655ed9a8", "01a1f4ed699cd8c8cf0b04cf655ed9a9"]
+    terminal.table(["ITEM", "STATUS", "RUN", "ERROR"], [[ids[0], "FAILED", ids[1], "no such table"]])
+    headings, row = out.getvalue().splitlines()
+    assert headings.split() == ["ITEM", "STATUS", "RUN"]
+    assert row.split() == [ids[0], "FAILED", ids[1]]
+
+
 def test_what_steps_print_stands_above_the_status_line():
     err = Screen()
     terminal = Terminal(Screen(), err, {"NO_COLOR": "1", "TERM": "xterm"}, is_json=False, is_quiet=False)
     terminal.show_status("50 %")
-    print("charging", end="", file=terminal.beside())
-    terminal.show_status("60 %")
-    terminal.note("done")
-    assert err.getvalue() == "\r\x1b[K50 %\r\x1b[Kcharging\n\r\x1b[K60 %\r\x1b[Kdone\n"
+    with terminal.prints_beside():
+        print("charging", end="", flush=True)
+        terminal.show_status("60 %")
+        print("charged", file=sys.stderr)
+        terminal.note("done")
+    assert err.getvalue() == "\r\x1b[K50 %\r\x1b[Kcharging\n\r\x1b[K60 %\r\x1b[Kcharged\ndone\n"
+
+
+def test_lines_of_steps_stay_whole_beside_each_other_and_beside_events():
+    err = Screen()
+    terminal = Terminal(Screen(), err, {"NO_COLOR": "1", "TERM": "xterm"}, is_json=False, is_quiet=False)
+    with terminal.prints_beside(), ThreadPoolExecutor(1) as other:
+        print("item", 1, end=" ")
+        other.submit(print, "item", 2).result()
+        terminal.note("one COMPLETED")
+        print("is done")
+        print("begun", end="", flush=True)
+        terminal.note("two COMPLETED")
+        print("the rest", end="")
+    assert err.getvalue() == "item 2\none COMPLETED\nitem 1 is done\nbegun\ntwo COMPLETED\nthe rest\n"
+
+
+def test_notes_inside_the_block_go_to_the_terminal_itself():
+    out, err = Screen(), Screen()
+    terminal = Terminal(out, err, {"NO_COLOR": "1"}, is_json=False, is_quiet=False)
+    with terminal.prints_beside():
+        inner = Terminal.standard()
+    assert (inner.out, inner.err) == (out, err)

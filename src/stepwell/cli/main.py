@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import click
 
 from stepwell.cli.exit_codes import ExitCode, code_of
-from stepwell.cli.options import CliSettings
+from stepwell.cli.options import CliSettings, complete_file
 from stepwell.cli.output import json_text, printable
 
 __all__ = [
@@ -99,6 +99,7 @@ def global_options() -> list[click.Parameter]:
             metavar="MODULE",
             expose_value=False,
             callback=_store("modules"),
+            shell_complete=complete_file,
             help="Import a module or .py file with workflows first; repeatable.",
         ),
         click.Option(
@@ -247,7 +248,7 @@ COMMANDS = {
     "run": CommandEntry(f"{_AT}.runs:run", "Run a workflow and wait for its result."),
     "start": CommandEntry(f"{_AT}.runs:start", "Start a run for a worker, and print its id."),
     "list": CommandEntry(f"{_AT}.runs:list_", "List runs, newest first."),
-    "show": CommandEntry(f"{_AT}.show:show", "Show a run: state, timeline, receipts."),
+    "show": CommandEntry(f"{_AT}.show:show", "Show a run: state, steps, errors, timeline."),
     "watch": CommandEntry(f"{_AT}.runs:watch", "Follow a run until it ends, and print its result."),
     "signal": CommandEntry(f"{_AT}.runs:signal", "Send a signal to a run."),
     "cancel": CommandEntry(f"{_AT}.runs:cancel", "Request a run to end."),

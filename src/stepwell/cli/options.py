@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 from msgspec import UNSET
 
 from stepwell.cli.output import Terminal
@@ -19,6 +20,7 @@ from stepwell.cli.workflow_loader import read_text
 from stepwell.config import choose_url
 from stepwell.duration import moment_of, seconds_of
 from stepwell.errors import InvalidInput, StoreUnavailable
+from stepwell.flow.function import registered_names
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value, parse
 
@@ -32,12 +34,16 @@ __all__ = [
     "MOMENT",
     "QUEUE_NAME",
     "RUN_ID",
+    "RUN_NAME",
     "SPAN",
+    "STARTABLE",
     "SUBJECT",
     "VALUE",
     "WORKFLOW_NAME",
     "WORKSPACE",
     "CliSettings",
+    "complete_file",
+    "complete_folder",
     "limits_of",
     "settings",
     "value_of",
@@ -119,33 +125,50 @@ SUBJECT = click.option(
 )
 
 
-def _completing(find: Callable[[Stepwell, str], Iterable[str]]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Return a function that completes an argument from the store; it stays silent where the store cannot be read."""
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+
+def _completing(find: Callable[[Stepwell], Iterable[str]], *kinds: str) -> Completer:
+    """Return a function that completes an argument from the store; it stays silent where the store cannot be read.
+
+    - ``kinds``: ``file`` or ``dir``, for an argument that may be one, too.
+    """
+
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(incomplete, type=kind) for kind in kinds]
         with suppress(Exception), ctx.ensure_object(CliSettings).open() as well:
-            return [each for each in find(well, incomplete) if each.startswith(incomplete)]
-        return []
+            return [*(CompletionItem(each) for each in find(well) if each.startswith(incomplete)), *found]
+        return found
 
     return complete
 
 
+def _workflow_names(well: Stepwell) -> list[str]:
+    found = {each.workflow_id for each in well.executions.list(limit=_MOST_COMPLETIONS)}
+    return sorted(found | {each.name for each in well.definitions.list()} | set(registered_names()))
+
+
 _MOST_COMPLETIONS = 200
 
-RUN_ID = click.argument(
-    "execution_id",
-    metavar="ID",
-    shell_complete=_completing(lambda well, _: (each.execution_id for each in well.executions.list(limit=_MOST_COMPLETIONS))),
-)
-QUEUE_NAME = _completing(lambda well, _: sorted({each.queue for each in well.queue.stats()}))
+RUN_NAME = _completing(lambda well: (each.execution_id for each in well.executions.list(limit=_MOST_COMPLETIONS)))
+"""Completes the id of a run."""
+RUN_ID = click.argument("execution_id", metavar="ID", shell_complete=RUN_NAME)
+QUEUE_NAME = _completing(lambda well: sorted({each.queue for each in well.queue.stats()}))
 """Completes the name of a queue."""
-WORKFLOW_NAME = _completing(
-    lambda well, _: sorted(
-        {each.name for each in well.definitions.list()}
-        | {each.workflow_id for each in well.executions.list(limit=_MOST_COMPLETIONS)}
-    )
-)
+WORKFLOW_NAME = _completing(_workflow_names)
 """Completes the name of a workflow."""
+STARTABLE = _completing(_workflow_names, "file")
+"""Completes a workflow by its name, or the file that has it."""
+
+
+def complete_file(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the path of a file."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_folder(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the path of a folder."""
+    return [CompletionItem(incomplete, type="dir")]
 
 
 @dataclass

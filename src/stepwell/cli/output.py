@@ -12,7 +12,8 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, TextIO, cast
 from weakref import WeakKeyDictionary
 
@@ -94,8 +95,11 @@ class Terminal:
 
     @classmethod
     def standard(cls, *, is_json: bool = False, is_quiet: bool = False) -> Terminal:
-        """Return the screen of this process."""
-        return cls(sys.stdout, sys.stderr, os.environ, is_json=is_json, is_quiet=is_quiet)
+        """Return the screen of this process, also while what steps print goes beside it."""
+        out, err = sys.stdout, sys.stderr
+        out = out.screen.out if isinstance(out, _Beside) else out
+        err = err.screen.err if isinstance(err, _Beside) else err
+        return cls(out, err, os.environ, is_json=is_json, is_quiet=is_quiet)
 
     @property
     def width(self) -> int:
@@ -143,6 +147,7 @@ class Terminal:
         """Write an error line."""
         with self._line.lock:
             self._erase()
+            self._end_line()
             _write(self.err, text)
 
     # The status line below everything else on standard error.
@@ -150,17 +155,22 @@ class Terminal:
     def show_status(self, line: str) -> None:
         """Write or replace the status line; only where ``is_live``."""
         with self._line.lock:
-            if self._line.is_in_line:
-                self.err.write("\n")
-                self._line.is_in_line = False
+            self._end_line()
             self.err.write(f"\r\x1b[K{line}")
             self.err.flush()
             self._line.is_shown = True
 
     def clear_status(self) -> None:
-        """Erase the status line."""
+        """Erase the status line, and end a line that a step has begun."""
         with self._line.lock:
             self._erase()
+            self._end_line()
+
+    def _end_line(self) -> None:
+        if self._line.is_in_line:
+            self.err.write("\n")
+            self.err.flush()
+            self._line.is_in_line = False
 
     def _erase(self) -> None:
         if self._line.is_shown:
@@ -168,9 +178,16 @@ class Terminal:
             self.err.flush()
             self._line.is_shown = False
 
-    def beside(self) -> TextIO:
-        """Return a stream for what steps print: it writes to standard error above the status line."""
-        return cast("TextIO", _Beside(self))
+    @contextmanager
+    def prints_beside(self) -> Generator[None]:
+        """Send what steps print to standard error inside the block: whole lines, above the status line."""
+        out, err = _Beside(self), _Beside(self)
+        try:
+            with redirect_stdout(cast("TextIO", out)), redirect_stderr(cast("TextIO", err)):
+                yield
+        finally:
+            out.close_lines()
+            err.close_lines()
 
     def print_beside(self, text: str) -> None:
         """Write a text of a step to standard error above the status line."""
@@ -178,7 +195,7 @@ class Terminal:
             self._erase()
             self.err.write(text)
             self.err.flush()
-            self._line.is_in_line = self.is_live and not text.endswith("\n")
+            self._line.is_in_line = not text.endswith("\n")
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]], *, status_column: int | None = None) -> None:
         """Write rows of untrusted text: aligned with headings on a terminal, else tab-separated without headings."""
@@ -187,16 +204,13 @@ class Terminal:
             for row in cells:
                 self.write("\t".join(row))
             return
-        widths = [max(len(line[column]) for line in [headings, *cells]) for column in range(len(headings))]
-        widths = _fitted(widths, headings, self.width)
-        headings, status_column = headings[: len(widths)], status_column if status_column in range(len(widths)) else None
-        cells = [[shortened(cell, width) for cell, width in zip(row, widths, strict=False)] for row in cells]
-        self.write(self.paint("dim", _aligned(headings, widths)))
+        columns = _fitted(headings, cells, self.width)
+        status_name = None if status_column is None else headings[status_column]
+        self.write(self.paint("dim", "  ".join(headings[at].ljust(width) for at, width in columns).rstrip()))
         for row in cells:
-            padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-            if status_column is not None:
-                padded[status_column] = self.paint(_OF_STATUS.get(row[status_column], ""), padded[status_column])
-            self.write("  ".join(padded).rstrip())
+            padded = [shortened(row[at], width).ljust(width) for at, width in columns]
+            colours = [_OF_STATUS.get(row[at], "") if headings[at] == status_name else "" for at, _ in columns]
+            self.write("  ".join(map(self.paint, colours, padded)).rstrip())
 
     def brief(self, value: Any, width: int | None = None) -> str:
         """Return a value as part of a line."""
@@ -204,48 +218,74 @@ class Terminal:
 
 
 _LEAST_WIDTH = 8
+_WHOLE = ("ID", "ITEM", "RUN", "STATUS")
+"""Columns that are never shortened: a part of an id is of no use to copy."""
 
 
-def _fitted(widths: Sequence[int], headings: Sequence[str], room: int) -> list[int]:
-    """Return the widths of the columns that fit into a terminal's width: ids stay whole, others are shortened, the last are left
-    out."""
-    fitted = list(widths)
+def _fitted(headings: Sequence[str], cells: Sequence[Sequence[str]], room: int) -> list[tuple[int, int]]:
+    """Return the columns that fit into a terminal's width, each with its own width.
 
-    def excess() -> int:
-        return sum(fitted) + 2 * (len(fitted) - 1) - room
-
-    while excess() > 0:
-        flexible = [at for at, name in enumerate(headings[: len(fitted)]) if "ID" not in name.split() and fitted[at] > _LEAST_WIDTH]
-        if flexible:
-            widest = max(flexible, key=lambda at: fitted[at])
-            fitted[widest] = max(fitted[widest] - excess(), _LEAST_WIDTH)
-        elif len(fitted) > 1:
-            fitted.pop()
-        else:
+    The first column, ids, numbers and times stay whole. Other texts are shortened, and columns that still do not fit are left out.
+    """
+    widths = [max(len(line[at]) for line in [headings, *cells]) for at in range(len(headings))]
+    texts = [at for at, name in enumerate(headings) if at > 0 and name not in _WHOLE and _has_letters(row[at] for row in cells)]
+    least = [min(width, max(len(headings[at]), _LEAST_WIDTH)) if at in texts else width for at, width in enumerate(widths)]
+    kept: list[int] = []
+    for at in range(len(headings)):
+        if not kept or sum(least[each] + 2 for each in kept) + least[at] <= room:
+            kept.append(at)
+    while (excess := sum(widths[at] + 2 for at in kept) - 2 - room) > 0:
+        longer = [at for at in kept if widths[at] > least[at]]
+        if not longer:
             break
-    return fitted
+        widest = max(longer, key=lambda at: widths[at])
+        widths[widest] = max(widths[widest] - excess, least[widest])
+    return [(at, widths[at]) for at in kept]
+
+
+def _has_letters(cells: Iterable[str]) -> bool:
+    return any(each.isalpha() for cell in cells for each in cell)
 
 
 class _Beside(io.TextIOBase):
-    """Standard output of steps while a status line is shown."""
+    """Standard output of steps while a status line is shown.
+
+    It is buffered by line, as on a terminal, and for each thread, so that the lines of steps that run side by side stay whole.
+    """
 
     def __init__(self, screen: Terminal) -> None:
-        self._screen = screen
+        self.screen = screen
+        self._begun: dict[int, str] = {}
+        """The line that each thread has begun."""
 
     @property
     def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - an attribute there
-        return self._screen.err.encoding or "utf-8"
+        return self.screen.err.encoding or "utf-8"
 
     def writable(self) -> bool:
         return True
 
+    def fileno(self) -> int:
+        return self.screen.err.fileno()  # for processes that steps start
+
     def write(self, text: str, /) -> int:
-        self._screen.print_beside(text)
+        thread = threading.get_ident()
+        whole, end, begun = (self._begun.pop(thread, "") + text).rpartition("\n")
+        if begun:
+            self._begun[thread] = begun
+        if end:
+            self.screen.print_beside(whole + end)
         return len(text)
 
+    def flush(self) -> None:
+        begun = self._begun.pop(threading.get_ident(), "")
+        if begun:
+            self.screen.print_beside(begun)
 
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+    def close_lines(self) -> None:
+        """Write the lines that were begun and not ended."""
+        for thread in list(self._begun):
+            self.screen.print_beside(f"{self._begun.pop(thread, '')}\n")
 
 
 def _write(stream: TextIO, text: str) -> None:

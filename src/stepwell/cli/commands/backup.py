@@ -11,7 +11,7 @@ import msgspec
 
 from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import MOMENT, settings
+from stepwell.cli.options import MOMENT, complete_folder, settings
 from stepwell.cli.output import printable
 from stepwell.cli.report import report, report_rows
 
@@ -37,7 +37,7 @@ def backup() -> None:
 
 _KEPT = {"BACKUP": "backup_id", "NUMBER": "generation", "MADE": "created_at", "COUNTS": "counts", "DIGEST": "digest"}
 _at = click.option("--at", type=MOMENT, metavar="TIME", help="The last backup that was made by this time. Default: the newest.")
-_folder = click.argument("folder", metavar="FOLDER")
+_folder = click.argument("folder", metavar="FOLDER", shell_complete=complete_folder)
 
 
 @command("create")

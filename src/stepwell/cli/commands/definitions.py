@@ -11,7 +11,7 @@ import click
 
 from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import WORKFLOW_NAME, settings
+from stepwell.cli.options import RUN_NAME, STARTABLE, WORKFLOW_NAME, complete_file, settings
 from stepwell.cli.output import Terminal, printable
 from stepwell.cli.report import report, report_rows
 from stepwell.cli.workflow_loader import definitions_of, find_workflow, source_problems_of
@@ -36,8 +36,14 @@ _PLACE = re.compile(r"(?P<source>.*):(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
 
 
 @command("check")
-@click.argument("files", nargs=-1, metavar="[FILE...]")
-@click.option("--run", "run_id", metavar="ID", help="Check a run: its definition, or the calls of its function.")
+@click.argument("files", nargs=-1, metavar="[FILE...]", shell_complete=complete_file)
+@click.option(
+    "--run",
+    "run_id",
+    metavar="ID",
+    help="Check a run: its definition, or the calls of its function.",
+    shell_complete=RUN_NAME,
+)
 def check(files: tuple[str, ...], run_id: str | None) -> None:
     """Check definitions (.yaml, .json, or those of a .py file) and the code of workflow functions, and print every fault as
     file:line:column.
@@ -125,8 +131,14 @@ def _drawn(file: str, kind: PictureFormat) -> tuple[str, str]:
 
 
 @command("draw")
-@click.argument("file", metavar="[FILE]", required=False)
-@click.option("--run", "run_id", metavar="ID", help="Draw a run: its definition with its progress, or the calls of its function.")
+@click.argument("file", metavar="[FILE]", required=False, shell_complete=STARTABLE)
+@click.option(
+    "--run",
+    "run_id",
+    metavar="ID",
+    help="Draw a run: its definition with its progress, or the calls of its function.",
+    shell_complete=RUN_NAME,
+)
 @click.option(
     "--format",
     "-f",
@@ -134,7 +146,7 @@ def _drawn(file: str, kind: PictureFormat) -> tuple[str, str]:
     type=click.Choice(["svg", "mermaid", "waterfall"]),
     help="Default: by the suffix of the output, else svg. A waterfall is an SVG of when each step of a run ran.",
 )
-@click.option("--output", "-o", metavar="FILE", help="The output file. Default: standard output.")
+@click.option("--output", "-o", metavar="FILE", help="The output file. Default: standard output.", shell_complete=complete_file)
 def draw(file: str | None, run_id: str | None, kind: PictureFormat | None, output: str | None) -> None:
     """Draw a definition (.yaml, .json, module:definition, or the name of a stored one) or a run as SVG or Mermaid."""
     given = settings()
@@ -190,7 +202,7 @@ _name = click.argument("name", metavar="NAME", shell_complete=WORKFLOW_NAME)
 
 
 @command("put")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_file)
 def put(files: tuple[str, ...]) -> None:
     """Put definitions into the store: all, or none if one has a fault. An existing version stays as it is."""
     given = settings()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import click
 
 from stepwell.cli.main import command
-from stepwell.cli.options import CliSettings, settings
+from stepwell.cli.options import CliSettings, complete_folder, settings
 from stepwell.cli.output import printable
 from stepwell.cli.workflow_loader import DOCUMENTS
 from stepwell.config import choose_url
@@ -32,7 +32,7 @@ _KILL_SECONDS = 6.0
 
 
 @command("dev")
-@click.argument("folder", default="workflows", metavar="[FOLDER]")
+@click.argument("folder", default="workflows", metavar="[FOLDER]", shell_complete=complete_folder)
 @click.option("--port", "-p", type=click.IntRange(0, 65_535), default=8420, show_default=True, help="The port; 0 for a free one.")
 @click.option("--watch", "watched", multiple=True, metavar="FOLDER", help="Reload when a file changes here, too; repeatable.")
 def dev(folder: str, port: int, watched: tuple[str, ...]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import settings
+from stepwell.cli.options import QUEUE_NAME, WORKFLOW_NAME, settings
 from stepwell.cli.report import report, report_rows
 
 __all__ = ["engine"]
@@ -28,8 +28,8 @@ def engine() -> None:
 @command("choose")
 @click.argument("engine", type=click.Choice(["local", "temporal", "default"]))
 @click.option("--workspace", "-w", help="All that is started in this workspace.")
-@click.option("--queue", help="All that is enqueued in this queue.")
-@click.option("--workflow", help="All runs of this workflow.")
+@click.option("--queue", help="All that is enqueued in this queue.", shell_complete=QUEUE_NAME)
+@click.option("--workflow", help="All runs of this workflow.", shell_complete=WORKFLOW_NAME)
 def choose(engine: str, workspace: str | None, queue: str | None, workflow: str | None) -> None:
     """Choose the engine of later starts for one workspace, queue or workflow; ``default`` removes the choice.
 

@@ -9,7 +9,7 @@ import click
 
 from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import settings
+from stepwell.cli.options import WORKFLOW_NAME, complete_folder, settings
 from stepwell.cli.output import Terminal, printable
 from stepwell.cli.report import report
 from stepwell.config import choose_url, without_secrets
@@ -44,11 +44,11 @@ def migrate(context: click.Context) -> None:
 
 @command("state")
 @click.option("--scope", metavar="SCOPE", help="Migrate only these scopes: custom/NAME, workflow/NAME, user, ...")
-@click.option("--workflow", metavar="NAME", help="Migrate only the executions of this workflow.")
+@click.option("--workflow", metavar="NAME", help="Migrate only the executions of this workflow.", shell_complete=WORKFLOW_NAME)
 @click.option("--to-version", type=click.IntRange(1), help="Bring them to this version. Default: the one that the code uses.")
 @click.option("--workspace", "-w", default=None, help="Migrate only this workspace. Default: all.")
 @click.option("--dry-run", is_flag=True, help="Call every migration, write nothing, and print what would be done.")
-@click.option("--backup", metavar="FOLDER", help="Back everything up into this new folder first.")
+@click.option("--backup", metavar="FOLDER", help="Back everything up into this new folder first.", shell_complete=complete_folder)
 @click.option("--no-backup", is_flag=True, help="Make no backup first, or resume a migration that made one.")
 @click.option("--stop", is_flag=True, help="Stop at the first value that fails. Default: report it, and go on.")
 @click.option("--batch", type=click.IntRange(1, 10_000), default=500, show_default=True, help="Values in one transaction.")

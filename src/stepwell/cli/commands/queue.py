@@ -10,7 +10,20 @@ import click
 import msgspec
 
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import ENGINE, ID, INPUT, MOMENT, QUEUE_NAME, SPAN, SUBJECT, WORKSPACE, limits_of, settings
+from stepwell.cli.options import (
+    ENGINE,
+    ID,
+    INPUT,
+    MOMENT,
+    QUEUE_NAME,
+    SPAN,
+    STARTABLE,
+    SUBJECT,
+    WORKFLOW_NAME,
+    WORKSPACE,
+    limits_of,
+    settings,
+)
 from stepwell.cli.output import printable
 from stepwell.cli.report import report, report_fields, report_rows
 from stepwell.cli.workflow_loader import find_workflow, known_workflow
@@ -47,13 +60,13 @@ _WORKERS = {"WORKER": "name", "ENGINE": "engine", "WORKFLOWS": "workflows", "QUE
 
 
 @command("enqueue")
-@click.argument("target", metavar="FILE|NAME")
+@click.argument("target", metavar="FILE|NAME", shell_complete=STARTABLE)
 @INPUT
 @ID
 @WORKSPACE
 @ENGINE
 @SUBJECT
-@click.option("--queue", default=DEFAULT_QUEUE, show_default=True, help="The queue of the item.")
+@click.option("--queue", default=DEFAULT_QUEUE, show_default=True, help="The queue of the item.", shell_complete=QUEUE_NAME)
 @click.option("--priority", "-p", type=int, default=0, show_default=True, help="Items with a higher priority start first.")
 @click.option("--key", help="Idempotency key: the same key returns the same item.")
 @click.option("--delay", type=SPAN, metavar="SPAN", help="Start after 30s, 5m, ... at the earliest.")
@@ -104,7 +117,7 @@ def _hidden(well: Stepwell, item: Any) -> Any:
 @click.option("--status", "-s", type=click.Choice([*ItemStatus], case_sensitive=False), help="Show only items with this status.")
 @click.option("--workspace", "-w", help="Show only this workspace.")
 @click.option("--queue", help="Show only this queue.", shell_complete=QUEUE_NAME)
-@click.option("--workflow", help="Show only this workflow.")
+@click.option("--workflow", help="Show only this workflow.", shell_complete=WORKFLOW_NAME)
 @click.option("--limit", "-n", type=click.IntRange(1, 10_000), default=50, show_default=True, help="The maximum number of results.")
 def list_(**query: Any) -> None:
     """List items, newest first. With --json, one line for each."""

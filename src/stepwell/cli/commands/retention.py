@@ -10,7 +10,7 @@ import msgspec
 
 from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import RUN_ID, SPAN, settings
+from stepwell.cli.options import RUN_ID, SPAN, complete_folder, settings
 from stepwell.cli.output import printable
 from stepwell.cli.report import moment, report, report_fields, report_rows
 from stepwell.clock import from_ms
@@ -161,7 +161,7 @@ def tombstones(workspace: str | None, limit: int) -> None:
 
 
 @command("verify")
-@click.argument("folder", metavar="FOLDER")
+@click.argument("folder", metavar="FOLDER", shell_complete=complete_folder)
 def verify(folder: str) -> None:
     """Verify every receipt in an archive. No store is needed."""
     given = settings()

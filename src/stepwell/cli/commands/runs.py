@@ -7,7 +7,7 @@ import signal as signals
 import socket
 import sys
 import threading
-from contextlib import redirect_stdout, suppress
+from contextlib import suppress
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,20 @@ import msgspec
 
 from stepwell.cli.exit_codes import ExitCode, code_of
 from stepwell.cli.main import command
-from stepwell.cli.options import ENGINE, ID, INPUT, RUN_ID, SPAN, SUBJECT, VALUE, WORKFLOW_NAME, WORKSPACE, CliSettings, settings
+from stepwell.cli.options import (
+    ENGINE,
+    ID,
+    INPUT,
+    RUN_ID,
+    SPAN,
+    STARTABLE,
+    SUBJECT,
+    VALUE,
+    WORKFLOW_NAME,
+    WORKSPACE,
+    CliSettings,
+    settings,
+)
 from stepwell.cli.output import Terminal, printable
 from stepwell.cli.report import report, report_rows
 from stepwell.cli.run_view import Ticker, follow, without_secrets
@@ -48,7 +61,7 @@ _timeout = click.option("--timeout", type=SPAN, metavar="SPAN", help="Stop waiti
 
 
 @command("run")
-@click.argument("target", metavar="FILE|NAME")
+@click.argument("target", metavar="FILE|NAME", shell_complete=STARTABLE)
 @INPUT
 @ID
 @WORKSPACE
@@ -62,7 +75,7 @@ def run(target: str, value: Any, execution_id: str | None, workspace: str, timeo
     """
     given = settings()
     screen = given.screen
-    with redirect_stdout(screen.beside()):
+    with screen.prints_beside():
         given.load_modules()
         workflow = find_workflow(target)
         with given.open(creates=True, worker=True) as well:
@@ -78,7 +91,7 @@ def run(target: str, value: Any, execution_id: str | None, workspace: str, timeo
 
 
 @command("start")
-@click.argument("target", metavar="FILE|NAME")
+@click.argument("target", metavar="FILE|NAME", shell_complete=STARTABLE)
 @INPUT
 @ID
 @WORKSPACE
@@ -203,9 +216,9 @@ _COLUMNS = {
     "ID": "execution_id",
     "WORKFLOW": "workflow_id",
     "STATUS": "status",
+    "UPDATED": "updated_at",
     "WORKSPACE": "workspace_id",
     "REVISION": "revision",
-    "UPDATED": "updated_at",
 }
 
 
@@ -283,7 +296,7 @@ def retry(execution_id: str, here: bool, timeout: float | None) -> None:
 
 def _retry_here(given: CliSettings, execution_id: str, timeout: float | None) -> None:
     screen = given.screen
-    with redirect_stdout(screen.beside()):
+    with screen.prints_beside():
         given.load_modules()
         given.shows_failures = True
         with given.open(worker=True) as well:

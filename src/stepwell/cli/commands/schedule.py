@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import INPUT, MOMENT, SPAN, WORKSPACE, settings
+from stepwell.cli.options import INPUT, MOMENT, QUEUE_NAME, SPAN, STARTABLE, WORKSPACE, settings
 from stepwell.cli.report import moment, report, report_fields, report_rows
 from stepwell.cli.workflow_loader import find_workflow, known_workflow
 from stepwell.errors import NotFound
@@ -54,7 +54,7 @@ _name = click.argument("name", metavar="NAME")
 
 @command("put")
 @_name
-@click.argument("target", metavar="FILE|WORKFLOW")
+@click.argument("target", metavar="FILE|WORKFLOW", shell_complete=STARTABLE)
 @INPUT
 @WORKSPACE
 @click.option("--cron", help="A cron expression, such as '0 9 * * MON-FRI'.")
@@ -64,7 +64,7 @@ _name = click.argument("name", metavar="NAME")
 @click.option(
     "--catch-up", type=click.Choice(["none", "last", "all"]), default="none", show_default=True, help="Which missed times to run."
 )
-@click.option("--queue", default=DEFAULT_QUEUE, show_default=True, help="The queue of its items.")
+@click.option("--queue", default=DEFAULT_QUEUE, show_default=True, help="The queue of its items.", shell_complete=QUEUE_NAME)
 @click.option("--priority", "-p", type=int, default=0, show_default=True, help="Items with a higher priority start first.")
 def put(name: str, target: str, value: Any, **timing: Any) -> None:
     """Run a workflow by a cron expression, at an interval, or once. Replaces a schedule of the same name."""

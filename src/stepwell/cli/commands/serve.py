@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from stepwell.cli.main import command
-from stepwell.cli.options import settings
+from stepwell.cli.options import complete_file, settings
 from stepwell.cli.output import printable
 from stepwell.cli.workflow_loader import definitions_of, is_document
 from stepwell.errors import InvalidInput, StepwellError
@@ -16,7 +16,7 @@ __all__ = ["serve"]
 
 
 @command("serve")
-@click.argument("modules", nargs=-1, metavar="[MODULE]...")
+@click.argument("modules", nargs=-1, metavar="[MODULE]...", shell_complete=complete_file)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", "-p", type=click.IntRange(0, 65_535), default=8420, show_default=True, help="The port; 0 for a free one.")
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name of this server; repeatable. Others are refused.")

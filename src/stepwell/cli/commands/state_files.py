@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from stepwell.cli.main import CliCommand
-from stepwell.cli.options import settings
+from stepwell.cli.options import complete_file, settings
 from stepwell.cli.output import printable
 from stepwell.cli.report import report
 from stepwell.cli.workflow_loader import read_text
@@ -100,7 +100,7 @@ def _lines_of(well: Stepwell, workspace: str | None, *, has_secrets: bool) -> It
 
 
 @click.command("import", cls=CliCommand)
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=complete_file)
 def import_(file: str) -> None:
     """Set every key of an exported file, in transactions of 1,000. A key that exists is overwritten; other keys stay."""
     given = settings()

@@ -9,7 +9,7 @@ import msgspec
 
 from stepwell.cli.commands.state import scope_of
 from stepwell.cli.main import command
-from stepwell.cli.options import settings
+from stepwell.cli.options import RUN_NAME, WORKFLOW_NAME, settings
 from stepwell.cli.report import moment
 from stepwell.clock import from_ms
 from stepwell.maintenance.usage import Amount, Usage
@@ -20,8 +20,8 @@ __all__ = ["usage"]
 
 @command("usage")
 @click.option("--workspace", "-w", default=DEFAULT_WORKSPACE, show_default=True, help="The workspace.")
-@click.option("--workflow", help="A workflow of it.")
-@click.option("--run", "execution_id", metavar="ID", help="One run.")
+@click.option("--workflow", help="A workflow of it.", shell_complete=WORKFLOW_NAME)
+@click.option("--run", "execution_id", metavar="ID", help="One run.", shell_complete=RUN_NAME)
 @click.option("--scope", metavar="SCOPE", help="One scope of state, as `stepwell state list` names it.")
 @click.option(
     "--runs", "executions", type=click.IntRange(0, 10_000), default=1_000, show_default=True, help="How many runs to read."

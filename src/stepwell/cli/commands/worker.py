@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from stepwell.cli.main import command
-from stepwell.cli.options import settings
+from stepwell.cli.options import QUEUE_NAME, complete_file, settings
 from stepwell.cli.output import printable
 from stepwell.cli.workflow_loader import definitions_of, is_document
 from stepwell.config import choose_url, without_secrets
@@ -36,7 +36,7 @@ _TEMPORAL_OPTIONS = (
 
 
 @command("worker")
-@click.argument("modules", nargs=-1, metavar="MODULE...")
+@click.argument("modules", nargs=-1, metavar="MODULE...", shell_complete=complete_file)
 @click.option(
     "--concurrency", "-c", type=click.IntRange(1), default=100, show_default=True, help="The maximum number of concurrent runs."
 )
@@ -54,7 +54,14 @@ _TEMPORAL_OPTIONS = (
     show_default=True,
     help="Seconds for running steps to finish after SIGTERM.",
 )
-@click.option("--queue", "queues", multiple=True, metavar="QUEUE", help="Dispatch items of this queue only; repeatable.")
+@click.option(
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="QUEUE",
+    help="Dispatch items of this queue only; repeatable.",
+    shell_complete=QUEUE_NAME,
+)
 @click.option("--engine", type=click.Choice(["local", "temporal"]), default="local", show_default=True, help="Where runs are run.")
 @click.option("--address", default="127.0.0.1:7233", show_default=True, help="Host and port of the Temporal server.")
 @click.option("--namespace", default="default", show_default=True, help="The namespace on the Temporal server.")
