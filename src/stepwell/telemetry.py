@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from stepwell.errors import InvalidInput
 
-__all__ = ["HasEvents", "HasTimes", "Tracer", "current_trace_id", "export_spans", "live_span", "live_tracer"]
+__all__ = ["HasEvents", "HasTimes", "Tracer", "current_trace_id", "export_spans", "live_span", "live_tracer", "mark_failed"]
 
 
 class HasTimes(Protocol):
@@ -33,6 +33,8 @@ class HasTimes(Protocol):
     def at(self) -> datetime | None: ...
     @property
     def duration_ms(self) -> int | None: ...
+    @property
+    def summary(self) -> str | None: ...
 
 
 class HasEvents(Protocol):
@@ -71,6 +73,8 @@ def current_trace_id() -> str | None:
 def live_span(tracer: Any, name: str, execution_id: str, trace_id: str | None, **attributes: str | int) -> Generator[Any]:
     """Make a span of a run the current one for a block: inside the current span of the run's trace, else at its root.
 
+    At the root the program's sampler decides by the run's trace id, so that all spans of a run are exported or none.
+
     The class of an error that leaves the block is noted; its message may hold what must not leave the store.
     """
     api = sys.modules["opentelemetry.trace"]
@@ -85,6 +89,11 @@ def live_span(tracer: Any, name: str, execution_id: str, trace_id: str | None, *
             raise
 
 
+def mark_failed(span: Any) -> None:
+    """Mark the span of a run that has failed, which no error leaves."""
+    span.set_status(sys.modules["opentelemetry.trace"].StatusCode.ERROR)
+
+
 def _is_inside(api: Any, trace_id: str | None) -> bool:
     found = api.get_current_span().get_span_context()
     return bool(found.is_valid and (trace_id is None or f"{found.trace_id:032x}" == trace_id))
@@ -95,8 +104,16 @@ def _root(api: Any, execution_id: str, trace_id: str | None) -> Any:
     if trace_id is None:
         return None
     span_id = int(sha256(execution_id.encode()).hexdigest()[:16], 16) or 1
-    root = api.SpanContext(int(trace_id, 16), span_id, is_remote=True, trace_flags=api.TraceFlags(api.TraceFlags.SAMPLED))
+    flags = api.TraceFlags.SAMPLED if _is_sampled(api, int(trace_id, 16)) else api.TraceFlags.DEFAULT
+    root = api.SpanContext(int(trace_id, 16), span_id, is_remote=True, trace_flags=api.TraceFlags(flags))
     return api.set_span_in_context(api.NonRecordingSpan(root))
+
+
+def _is_sampled(api: Any, trace_id: int) -> bool:
+    """Return whether the program's sampler, if its provider has one, exports a trace with this id that has no parent."""
+    sampler = getattr(api.get_tracer_provider(), "sampler", None)
+    nothing = sys.modules["opentelemetry.context"].Context()
+    return sampler is None or bool(sampler.should_sample(nothing, trace_id, "run").decision.is_sampled())
 
 
 def export_spans(trace: HasEvents, name: str, *, tracer: Tracer | None = None) -> int:
@@ -115,6 +132,7 @@ def export_spans(trace: HasEvents, name: str, *, tracer: Tracer | None = None) -
     for event, at in calls:
         began = at - timedelta(milliseconds=event.duration_ms or 0)
         attributes = {"stepwell.step": event.name, "stepwell.status": event.status}
+        attributes |= {"stepwell.summary": event.summary} if event.summary else {}
         used.start_span(event.name, inside, attributes=attributes, start_time=_ns(began)).end(end_time=_ns(at))
     whole.end(end_time=_ns(timed[-1][1]))
     return 1 + len(calls)

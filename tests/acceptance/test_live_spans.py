@@ -10,10 +10,12 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from tests.acceptance.conftest import OpenWell
 
 import stepwell
 from stepwell import ExecutionFailed, Stepwell, step, workflow
+from stepwell.flow import call, define
 
 WAIT = 20
 
@@ -37,6 +39,14 @@ async def order(cents: int) -> int:
     paid = await charge(cents)
     await stepwell.wait_signal("go")
     return await pack.aio(paid)
+
+
+@workflow(name="t.told")
+async def told(cents: int) -> int:
+    return await charge.with_summary(f"a lamp for {cents}")(cents)
+
+
+TOLD = define("t.declared", call("t.charge", {"cents": "{{ trigger.input }}"}, summary="a lamp for {{ trigger.input }}"))
 
 
 @workflow(name="t.plain")
@@ -102,6 +112,36 @@ def test_failed_step_is_an_error_without_its_message(well: Stepwell, spans: InMe
     [charged] = ended(spans, "t.charge", 1)
     assert (charged.status.status_code.name, charged.status.description) == ("ERROR", "ValueError")
     assert not any("secret number" in each.to_json() for each in [charged, *ended(spans, "run t.order", 1)])
+
+
+def test_failed_run_is_an_error(well: Stepwell, spans: InMemorySpanExporter) -> None:
+    with pytest.raises(ExecutionFailed):
+        well.start(order, -1).result(WAIT)
+    [session] = ended(spans, "run t.order", 1)
+    assert (session.attributes["stepwell.status"], session.status.status_code.name) == ("FAILED", "ERROR")
+
+
+@pytest.mark.parametrize("of", [told, TOLD], ids=["function", "declared"])
+def test_summary_of_a_call_is_on_its_span(well: Stepwell, spans: InMemorySpanExporter, of: Any) -> None:
+    run = well.start(of, 7)
+    assert run.result(WAIT) == 7
+    [charged] = ended(spans, "t.charge", 1)
+    assert charged.attributes["stepwell.summary"] == "a lamp for 7"
+
+
+def test_sampler_of_the_program_decides_for_all_spans_of_a_run(well: Stepwell, monkeypatch: pytest.MonkeyPatch) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider(sampler=ParentBased(TraceIdRatioBased(0.5)))
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(opentelemetry.trace, "_TRACER_PROVIDER", provider)
+    runs = [well.start(plain, number) for number in range(40)]
+    assert [run.result(WAIT) for run in runs] == list(range(40))
+    sampled = {run.execution_id for run in runs if int(well.load(run.execution_id).identity.trace_id or "", 16) % 2**64 < 2**63}
+    while len(named(exporter, "run t.plain")) < len(sampled):
+        pass
+    provider.shutdown()
+    assert {each.attributes["stepwell.execution_id"] for each in named(exporter, "run t.plain")} == sampled
+    assert len(named(exporter, "shelf")) == len(sampled)
+    assert 0 < len(sampled) < len(runs)
 
 
 def test_run_belongs_to_the_trace_of_its_caller(well: Stepwell, spans: InMemorySpanExporter) -> None:

@@ -46,7 +46,7 @@ def trace() -> Trace:
         "full",
         [
             TraceEvent("start", at=BEGAN, revision=0),
-            TraceEvent("step", "pay", "COMPLETED", at=at, duration_ms=500, revision=1),
+            TraceEvent("step", "pay", "COMPLETED", at=at, duration_ms=500, revision=1, summary="for a lamp"),
             TraceEvent("status", "COMPLETED", at=at + timedelta(seconds=1), revision=2),
         ],
     )
@@ -58,7 +58,7 @@ def test_run_is_a_span_with_its_calls_inside():
     whole, pay = tracer.spans
     assert (whole.name, whole.start, whole.end_time) == ("checkout", NS, NS + 3_000_005_000)
     assert (pay.name, pay.start, pay.end_time) == ("pay", NS + 1_500_005_000, NS + 2_000_005_000)
-    assert pay.attributes == {"stepwell.step": "pay", "stepwell.status": "COMPLETED"}
+    assert pay.attributes == {"stepwell.step": "pay", "stepwell.status": "COMPLETED", "stepwell.summary": "for a lamp"}
 
 
 def test_trace_without_times_is_refused():

@@ -167,6 +167,8 @@ class RunStep(msgspec.Struct, frozen=True):
     """Where it may run: beside the workflow, or among the calls to other services, for drivers that keep those apart."""
     call_key: str = ""
     """The key of the user's own, if the call has one."""
+    summary: str | None = None
+    """One line about the call, for people."""
 
     @property
     def call(self) -> str:

@@ -213,6 +213,7 @@ def _attempt(token: LiveToken, node: Action, args: Value, *, uses: str = "", cod
         token.slot == UNDO,
         place,
         token.value.get(CALL_KEY, ""),
+        token.value.get(SUMMARY),
     )
 
 

@@ -79,6 +79,10 @@ class CallRecord:
         if summary is not None:
             self._summaries.setdefault(key, summary)
 
+    def summary_of(self, key: str) -> str | None:
+        """Return what people are told about a call, if anything."""
+        return self._summaries.get(key)
+
     def put(
         self,
         key: str,

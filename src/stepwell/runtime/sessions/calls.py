@@ -199,7 +199,8 @@ class Calls:
             self._waits.making.add(position)
             self._begin_cancellable(key)
             try:
-                made = await self._attempts.make(step, key, number, arguments, keywords, self._seconds_left())
+                summary = self._record.summary_of(key)
+                made = await self._attempts.make(step, key, number, arguments, keywords, self._seconds_left(), summary=summary)
             except asyncio.CancelledError:
                 self._give_up(key, position, step.name)
                 raise

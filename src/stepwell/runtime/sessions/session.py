@@ -29,7 +29,7 @@ from stepwell.runtime.shutdown import AGAIN_MS, is_away
 from stepwell.runtime.steps.attempt import Attempts
 from stepwell.runtime.steps.outcome import error_value
 from stepwell.runtime.unwinding import Abandoned, Suspended
-from stepwell.telemetry import live_span, live_tracer
+from stepwell.telemetry import live_span, live_tracer, mark_failed
 
 __all__ = ["CHILD_SLOT_POLL_MS", "FINAL_REST", "Session"]
 
@@ -123,7 +123,10 @@ class Session(ABC):
         about = {"workflow": who.workflow_id, "workspace": who.workspace_id, "version": who.version}
         with live_span(tracer, f"run {who.workflow_id}", who.execution_id, who.trace_id, **about) as span:
             wake_ms = await self._run()
-            span.set_attribute("stepwell.status", str(decode_status(self._writer.state.sections["status"][ONLY])))
+            status = decode_status(self._writer.state.sections["status"][ONLY])
+            span.set_attribute("stepwell.status", str(status))
+            if status is Status.FAILED:
+                mark_failed(span)
         return wake_ms
 
     async def _run(self) -> int | None:

@@ -151,10 +151,11 @@ class Attempts:
         seconds: float | None = None,
         *,
         recorded_as: str = "",
+        summary: str | None = None,
     ) -> AttemptResult:
         """Make one attempt at a step, no longer than the ``seconds`` that its execution has left.
 
-        ``recorded_as`` is the key of its record, if that is not the key that the step sees.
+        ``recorded_as`` is the key of its record, if that is not the key that the step sees; ``summary`` is one line about the call.
         Errors of the step are in the result; only a cancelled task and an unwound workflow pass through.
         """
         services, suspicion = self._services, self.suspicion
@@ -173,7 +174,9 @@ class Attempts:
             if tracer is None:
                 output = await _attempt(step, context, arguments, keywords, services, seconds)
             else:
-                who, about = self._identity, {"step": key, "attempt": number, "workflow": self._identity.workflow_id}
+                who = self._identity
+                about: dict[str, str | int] = {"step": key, "attempt": number, "workflow": who.workflow_id}
+                about |= {"summary": summary} if summary else {}
                 with live_span(tracer, step.name, who.execution_id, who.trace_id, **about):
                     output = await _attempt(step, context, arguments, keywords, services, seconds)
         except Exception as error:  # noqa: BLE001 - the caller's policy decides what it means

@@ -209,7 +209,8 @@ class KernelEffects:
         try:
             budget.begin(step, asked.key, is_free=asked.is_undo)
             try:
-                made = await self._attempts.make(step, asked.call, asked.attempt, (), step.bind(asked.args), recorded_as=asked.key)
+                given, summary = step.bind(asked.args), asked.summary
+                made = await self._attempts.make(step, asked.call, asked.attempt, (), given, recorded_as=asked.key, summary=summary)
             finally:
                 budget.end()
         except Exception as error:  # noqa: BLE001 - the budget or the step's parameters refuse it; the kernel decides what it means
