@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-__all__ = ["ATTRIBUTES", "ID_NAMES", "MODULE", "hint", "hinted", "missing_attribute", "with_hint"]
+__all__ = ["ATTRIBUTES", "CALLS", "ID_NAMES", "MODULE", "RECORDS", "WELL", "hint", "hinted", "missing_attribute", "with_hint"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,13 +43,17 @@ KEYWORDS: Mapping[str, str] = {
     "backoff": "factor",
     "backoff_coefficient": "factor",
     "backoff_rate": "factor",
+    "database_url": "url",
+    "db_url": "url",
     "delay": "first_seconds",
+    "dsn": "url",
     "id": "execution_id",
     "initial_interval": "first_seconds",
     "interval_seconds": "first_seconds",
     "max_attempts": "attempts",
     "max_delay": "max_seconds",
     "max_retries": "retry=Retry(attempts=...)",
+    "max_workers": "concurrency",
     "maximum_attempts": "attempts",
     "maximum_interval": "max_seconds",
     "non_retryable_error_types": "non_retryable",
@@ -86,6 +90,58 @@ ATTRIBUTES: Mapping[str, str] = {
 }
 """For attributes of a run."""
 
+WELL: Mapping[str, str] = {
+    "cancel": "run(execution_id).cancel()",
+    "cancel_workflow": "run(execution_id).cancel()",
+    "execute_workflow": "start",
+    "executions_list": "executions.list()",
+    "get": "run",
+    "get_handle": "run",
+    "get_run": "run",
+    "get_workflow": "run",
+    "get_workflow_handle": "run",
+    "launch": "the well itself in a with block; worker=True runs workflows",
+    "list": "executions.list()",
+    "list_runs": "executions.list()",
+    "list_workflows": "executions.list()",
+    "query": "run(execution_id).progress(), or its state()",
+    "register": "@workflow and @step, which register a function when its module is imported",
+    "resume": "run(execution_id).retry()",
+    "retrieve_workflow": "run",
+    "retry": "run(execution_id).retry()",
+    "run_workflow": "start",
+    "runs": "executions.list()",
+    "schedule": "schedules.put",
+    "send": "run(execution_id).signal(name, value)",
+    "signal": "run(execution_id).signal(name, value)",
+    "signal_workflow": "run(execution_id).signal(name, value)",
+    "start_workflow": "start",
+    "status": "run(execution_id).status()",
+    "submit": "start or enqueue",
+    "tenants": "workspaces",
+    "workflows": "definitions, or executions.list()",
+}
+"""For attributes of a well."""
+
+CALLS: Mapping[str, str] = {
+    "apply_async": "well.start or well.enqueue, with the workflow as the first argument",
+    "defer": "well.start or well.enqueue, with the workflow as the first argument",
+    "delay": "well.start or well.enqueue, with the workflow as the first argument",
+    "enqueue": "well.enqueue, with the workflow as the first argument",
+    "execute": "well.start, with the workflow as the first argument",
+    "map": "stepwell.map, with the step or workflow as the first argument",
+    "options": "with_key and with_summary, or the arguments of @step",
+    "run": "well.start, with the workflow as the first argument",
+    "send": "well.start or well.enqueue, with the workflow as the first argument",
+    "start": "well.start, with the workflow as the first argument",
+    "submit": "well.start, with the workflow as the first argument; inside of a workflow, a call or stepwell.map",
+    "with_options": "with_key and with_summary, or the arguments of @step",
+}
+"""For attributes of a step or a workflow."""
+
+RECORDS: Mapping[str, str] = {"run_id": "execution_id"}
+"""For attributes of a record."""
+
 _UNEXPECTED = re.compile(r"(?:[Uu]nexpected keyword argument|Unexpected keyword argument) '(\w+)'")
 
 
@@ -107,7 +163,8 @@ def missing_attribute(thing: object, name: str, guesses: Mapping[str, str]) -> A
         return AttributeError(message, name=name, obj=thing)
     known = [each for each in dir(thing) if not each.startswith("_")]
     own = next((each for each in ID_NAMES if each in known), None)
-    told = {"id": own} if name == "id" and own is not None else guesses
+    fitting = {guess: right for guess, right in guesses.items() if right in known or not right.isidentifier()}
+    told = {"id": own} if name == "id" and own is not None else fitting
     return AttributeError(f"{message}{hint(name, known, told)}", name=name, obj=thing)
 
 

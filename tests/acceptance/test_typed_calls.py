@@ -69,6 +69,28 @@ def blocking(number: int) -> list[int]:
     return [triple.sync(number), *stepwell.map(triple.sync, [number]), *stepwell.map(double, [number])]
 
 
+@workflow(name="typed.doubled")
+def doubled(number: int) -> int:
+    return double(number)
+
+
+@workflow(name="typed.tripled")
+async def tripled(number: int) -> int:
+    return await triple(number)
+
+
+@workflow(name="typed.awaiting_parts")
+async def awaiting_parts(number: int) -> list[int]:
+    told = double.with_key("once").with_summary("twice the number")
+    return [await told.aio(number), await doubled.aio(number), *await stepwell.map(doubled.aio, [number])]
+
+
+@workflow(name="typed.blocking_parts")
+def blocking_parts(number: int) -> list[int]:
+    told = triple.with_key("once").with_summary("thrice the number")
+    return [told.sync(number), tripled.sync(number), *stepwell.map(tripled.sync, [number])]
+
+
 @workflow(name="typed.wrong_in_plain")
 def wrong_in_plain() -> Any:
     return asyncio.run(double.aio(1))
@@ -77,6 +99,11 @@ def wrong_in_plain() -> Any:
 @workflow(name="typed.wrong_in_async")
 async def wrong_in_async() -> Any:
     return triple.sync(1)
+
+
+@workflow(name="typed.forgetful")
+async def forgetful(number: int) -> None:
+    doubled.aio(number)
 
 
 @workflow(name="typed.settled")
@@ -188,9 +215,25 @@ def test_steps_of_the_other_colour_are_called_by_aio_and_sync(well: Stepwell) ->
     assert well.start(blocking, 5).result(WAIT) == [15, 15, 10]
 
 
+def test_children_and_calls_with_a_key_of_the_other_colour_are_called_by_aio_and_sync(well: Stepwell) -> None:
+    run = well.start(awaiting_parts, 5, execution_id="a")
+    assert run.result(WAIT) == [10, 10, 10]
+    assert run.steps()[0].summary == "twice the number"
+    run = well.start(blocking_parts, 5, execution_id="b")
+    assert run.result(WAIT) == [15, 15, 15]
+    assert run.steps()[0].summary == "thrice the number"
+    children = {each.workflow_id for each in well.executions.list() if each.execution_id not in "ab"}
+    assert children == {"typed.doubled", "typed.tripled"}
+
+
+def test_forgotten_await_of_a_child_of_the_other_colour_is_told_with_its_place(well: Stepwell) -> None:
+    with pytest.raises(ExecutionFailed, match=r"test_typed_calls\.py:\d+; write await before it"):
+        well.start(forgetful, 5).result(WAIT)
+
+
 def test_outside_workflows_aio_and_sync_run_the_function() -> None:
-    assert asyncio.run(double.aio(2)) == 4
-    assert triple.sync(2) == 6
+    assert asyncio.run(double.aio(2)) == asyncio.run(doubled.aio(2)) == asyncio.run(double.with_key("a").aio(2)) == 4
+    assert triple.sync(2) == tripled.sync(2) == triple.with_summary("a").sync(2) == 6
 
     async def inside_a_loop() -> None:
         with pytest.raises(InvalidInput, match=r"so await typed\.triple"):

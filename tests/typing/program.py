@@ -67,6 +67,8 @@ async def checkout(order: Order) -> str:
     assert_type(photos, list[int])
     assert_type(await stepwell.map(charge, [order], return_exceptions=True), list[str | Exception])
     assert_type(await pack.aio(order.item), int)
+    assert_type(await pack.with_summary("a lamp").aio(order.item), int)
+    assert_type(await packing.aio(order.item), int)
     stepwell.current().variables["paid"] = payment
     return f"{payment} {answer} {len(photos)}" if stepwell.patched("photos") else payment
 
@@ -77,6 +79,8 @@ def packing(item: str) -> int:
     done = pack(item)
     assert_type(done, int)
     assert_type(charge.sync(Order(item, 5)), str)
+    assert_type(charge.with_key("charge-7").sync(Order(item, 5)), str)
+    assert_type(checkout.sync(Order(item, 5)), str)
     sizes: list[int] = stepwell.map(pack, [item])
     payments: list[str] = stepwell.map(charge.sync, [Order(item, 5)])
     return done + len(sizes) + len(payments)

@@ -147,6 +147,29 @@ def test_guessed_attribute_is_answered_with_the_right_one() -> None:
                 getattr(run, guess)
         run.result(10)
         execution: Any = well.executions.list()[0]
-        with pytest.raises(AttributeError, match=r"did you mean execution_id\?"):
-            _ = execution.id
+        for guess in ("id", "run_id"):
+            with pytest.raises(AttributeError, match=r"did you mean execution_id\?"):
+                getattr(execution, guess)
         assert not hasattr(run, "nothing_like_it")
+
+
+@pytest.mark.parametrize(
+    ("guess", "right"),
+    [("start_workflow", "start"), ("get_run", "run"), ("signal", r"run\(execution_id\).signal\(name, value\)"), ("enque", "enqueue")],
+)
+def test_guessed_attribute_of_a_well_is_answered_with_the_right_one(guess: str, right: str) -> None:
+    with Stepwell("memory://", worker=False) as well, pytest.raises(AttributeError, match=rf"'{guess}'; did you mean {right}\?"):
+        getattr(well, guess)
+
+
+def test_guessed_option_of_a_well_is_answered_with_the_right_one() -> None:
+    options: Any = {"database_url": "memory://"}
+    with pytest.raises(TypeError, match=r"'database_url'; did you mean url\?"):
+        Stepwell(**options)
+
+
+@pytest.mark.parametrize("of", [charge, shop])
+@pytest.mark.parametrize("guess", ["delay", "submit", "apply_async"])
+def test_calls_of_task_queues_are_answered_with_what_starts_a_run(of: Any, guess: str) -> None:
+    with pytest.raises(AttributeError, match=rf"no attribute '{guess}'; did you mean well.start"):
+        getattr(of, guess)

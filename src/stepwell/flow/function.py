@@ -37,7 +37,7 @@ from stepwell.model.value import (
     shown_type,
     to_value,
 )
-from stepwell.name_hints import hinted
+from stepwell.name_hints import CALLS, hinted, missing_attribute
 
 __all__ = [
     "Caller",
@@ -255,15 +255,10 @@ class Step(Generic[P, R_co]):
 
             small = await resize.aio(image)
         """
-        self._in_colour("aio", is_async=True)
-        inside = caller.get()
+        inside = _caller_of_colour(self.name, "aio", is_async=True)
         if inside is None:
-            return self._awaited(arguments, keywords)
+            return _awaited(self.function, arguments, keywords)
         return inside.call_step(self, arguments, dict(keywords))  # not wrapped, so that a forgotten await is noticed
-
-    async def _awaited(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        done: Any = self.function(*arguments, **keywords)
-        return await done if inspect.isawaitable(done) else done
 
     def sync(self: Step[P, Coroutine[Any, Any, T]], *arguments: P.args, **keywords: P.kwargs) -> T:
         """Call an ``async def`` step from a ``def`` workflow, so that type checkers know that the call blocks.
@@ -277,26 +272,8 @@ class Step(Generic[P, R_co]):
 
             payment = charge.sync(order)
         """
-        done: Any = self._in_colour("sync", is_async=False)(*arguments, **keywords)
-        if not inspect.iscoroutine(done):
-            return cast("T", done)
-        import asyncio
-
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return cast("T", asyncio.run(done))
-        done.close()
-        raise InvalidInput(f"an event loop runs here, so await {self.name}(...) instead of calling {self.name}.sync(...)")
-
-    def _in_colour(self, called: str, *, is_async: bool) -> Callable[..., Any]:
-        """Return this step to be called in code of a colour; raise ``InvalidInput`` inside a workflow of the other one."""
-        inside = caller.get()
-        if inside is not None and inside.is_async != is_async:
-            instead = f"{self.name}(...)" if is_async else f"await {self.name}(...)"
-            kind = "a def workflow" if is_async else "an async def workflow"
-            raise InvalidInput(f"{self.name}.{called}() does not belong into {kind}; write {instead} there")
-        return self
+        _caller_of_colour(self.name, "sync", is_async=False)
+        return _blocking(self.name, self(*arguments, **keywords))
 
     def with_key(self, key: Id) -> StepCall[P, R_co]:
         """Return the step to be called under a key of your own, such as the id of a payment.
@@ -383,6 +360,11 @@ class Step(Generic[P, R_co]):
     def __repr__(self) -> str:
         return f"<step {self.name!r}>"
 
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name, CALLS)
+
 
 class StepCall(Generic[P, R_co]):
     """A step with a key or a summary for its next call, as ``Step.with_key`` and ``Step.with_summary`` return it."""
@@ -408,6 +390,18 @@ class StepCall(Generic[P, R_co]):
         if inside is None:
             return self._step.function(*arguments, **keywords)
         return cast("R_co", inside.call_step(self._step, arguments, dict(keywords), self._key, self._summary))
+
+    def aio(self, *arguments: P.args, **keywords: P.kwargs) -> Coroutine[Any, Any, R_co]:
+        """Call a ``def`` step from ``async def`` code; see ``Step.aio``."""
+        inside = _caller_of_colour(self._step.name, "aio", is_async=True)
+        if inside is None:
+            return _awaited(self._step.function, arguments, keywords)
+        return inside.call_step(self._step, arguments, dict(keywords), self._key, self._summary)
+
+    def sync(self: StepCall[P, Coroutine[Any, Any, T]], *arguments: P.args, **keywords: P.kwargs) -> T:
+        """Call an ``async def`` step from a ``def`` workflow; see ``Step.sync``."""
+        _caller_of_colour(self._step.name, "sync", is_async=False)
+        return _blocking(self._step.name, self(*arguments, **keywords))
 
     def __repr__(self) -> str:
         return f"<call of {self._step!r}>"
@@ -441,6 +435,34 @@ class Workflow(Generic[P, R_co]):
         if inside is None:
             return self.function(*arguments, **keywords)
         return cast("R_co", inside.call_workflow(self, self.value_of(arguments, dict(keywords))))
+
+    def aio(self, *arguments: P.args, **keywords: P.kwargs) -> Coroutine[Any, Any, R_co]:
+        """Call a ``def`` workflow as a child of an ``async def`` one, so that type checkers know that the call is awaited.
+
+        It is the same as ``await packing(order)``; outside workflows it runs the function. Raise ``InvalidInput`` in a ``def``
+        workflow, which calls the child without ``aio``.
+
+        Example:
+
+            parcel = await packing.aio(order)
+        """
+        inside = _caller_of_colour(self.name, "aio", is_async=True)
+        if inside is None:
+            return _awaited(self.function, arguments, keywords)
+        return inside.call_workflow(self, self.value_of(arguments, dict(keywords)))
+
+    def sync(self: Workflow[P, Coroutine[Any, Any, T]], *arguments: P.args, **keywords: P.kwargs) -> T:
+        """Call an ``async def`` workflow as a child of a ``def`` one, so that type checkers know that the call blocks.
+
+        It is the same as ``checkout(order)``; outside workflows it runs the function in an event loop of its own. Raise
+        ``InvalidInput`` in an ``async def`` workflow, which awaits the child, and where an event loop runs already.
+
+        Example:
+
+            receipt = checkout.sync(order)
+        """
+        _caller_of_colour(self.name, "sync", is_async=False)
+        return _blocking(self.name, self(*arguments, **keywords))
 
     @overload
     def with_input(self: Workflow[P, Coroutine[Any, Any, T]], *arguments: P.args, **keywords: P.kwargs) -> WorkflowCall[T]: ...
@@ -560,6 +582,11 @@ class Workflow(Generic[P, R_co]):
         """Return the result, converted to the annotated type."""
         return self._annotated.decode(data)
 
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name, CALLS)
+
     def __repr__(self) -> str:
         return f"<workflow {self.name!r} version {self.version}>"
 
@@ -591,6 +618,35 @@ class WorkflowCall(Generic[T]):
         if value is not UNSET:
             raise InvalidInput(f"{call!r} has its input already; give no other beside it")
         return call.workflow, call.value
+
+
+def _caller_of_colour(name: str, called: str, *, is_async: bool) -> Caller | None:
+    """Return the session whose code runs here; raise ``InvalidInput`` if its workflow has the other colour."""
+    inside = caller.get()
+    if inside is not None and inside.is_async != is_async:
+        instead = f"{name}(...)" if is_async else f"await {name}(...)"
+        kind = "a def workflow" if is_async else "an async def workflow"
+        raise InvalidInput(f"{name}.{called}() does not belong into {kind}; write {instead} there")
+    return inside
+
+
+async def _awaited(function: Callable[..., Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    done = function(*arguments, **keywords)
+    return await done if inspect.isawaitable(done) else done
+
+
+def _blocking(name: str, done: Any) -> Any:
+    """Return what a call gave; outside workflows an ``async def`` function gave a coroutine, which runs in a loop of its own."""
+    if not inspect.iscoroutine(done):
+        return done
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(done)
+    done.close()
+    raise InvalidInput(f"an event loop runs here, so await {name}(...) instead of calling {name}.sync(...)")
 
 
 def _shown_value(value: Value) -> str:

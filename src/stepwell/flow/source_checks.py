@@ -135,6 +135,10 @@ class _Module:
                 written = f"{name}.{how}(...)(...)"
             case ast.Attribute(value=ast.Name(id=name), attr="aio"):
                 written = f"{name}.aio(...)"
+            case ast.Attribute(
+                value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="with_key" | "with_summary" as how)), attr="aio"
+            ):
+                written = f"{name}.{how}(...).aio(...)"
             case _:
                 name = written = ""
         if name in self._recorded:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from stepwell.name_hints import missing_attribute
+from stepwell.name_hints import RECORDS, missing_attribute
 
 __all__ = ["PlainRecord", "plain_data"]
 
@@ -18,7 +18,7 @@ class PlainRecord(msgspec.Struct, frozen=True):
     if not TYPE_CHECKING:  # type checkers know the attributes
 
         def __getattr__(self, name: str) -> Any:
-            raise missing_attribute(self, name, {})
+            raise missing_attribute(self, name, RECORDS)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: a table, or the short text of a record that does not show all of itself."""

@@ -45,6 +45,9 @@ def faults_of(line: str, decorator: str = "@workflow", function: str = "async de
         ("return helper()", "stepwell.uuid()"),
         ("return (lambda: time.time())()", "stepwell.now()"),
         ("charge(5)", "await charge(...)"),
+        ("charge.aio(5)", "await charge.aio(...)"),
+        ("charge.with_key('a')(5)", "await charge.with_key(...)(...)"),
+        ("charge.with_summary('a').aio(5)", "await charge.with_summary(...).aio(...)"),
         ("stepwell.sleep(5)", "await stepwell.sleep(...)"),
     ],
 )

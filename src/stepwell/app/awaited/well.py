@@ -26,7 +26,7 @@ from stepwell.model.queue_item import DEFAULT_QUEUE
 from stepwell.model.record import MANUAL, Trigger
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value
-from stepwell.name_hints import hinted
+from stepwell.name_hints import WELL, hinted, missing_attribute
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -156,6 +156,7 @@ class AsyncStepwell:
             print(await run.result(timeout="1m"))
     """
 
+    @hinted
     def __init__(
         self,
         url: str | Store | None = None,
@@ -935,6 +936,11 @@ class AsyncStepwell:
 
     def __repr__(self) -> str:
         return f"<AsyncStepwell {self._parts.address!r}{' closed' * self._host.is_closed}>"
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name, WELL)
 
     async def __aenter__(self) -> AsyncStepwell:
         await self._host.open()

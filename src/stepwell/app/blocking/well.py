@@ -27,7 +27,7 @@ from stepwell.model.queue_item import DEFAULT_QUEUE
 from stepwell.model.record import MANUAL, Trigger
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value
-from stepwell.name_hints import hinted
+from stepwell.name_hints import WELL, hinted, missing_attribute
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -157,6 +157,7 @@ class Stepwell:
             print(run.result(timeout="1m"))
     """
 
+    @hinted
     def __init__(
         self,
         url: str | Store | None = None,
@@ -928,6 +929,11 @@ class Stepwell:
 
     def __repr__(self) -> str:
         return f"<Stepwell {self._parts.address!r}{' closed' * self._host.is_closed}>"
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name, WELL)
 
     def __enter__(self) -> Stepwell:
         self._host.open()

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
-from stepwell.flow.function import Step, caller
+from stepwell.flow.function import Step, Workflow, caller
 from stepwell.model.ids import check_key
 from stepwell.runtime.sessions.approval import ApprovalRequest, ApprovalResult, people_of
 from stepwell.runtime.sessions.function_session import FunctionSession
@@ -178,8 +178,8 @@ def map(
     if type(concurrency) is not int or concurrency < 1:
         raise InvalidInput(f"concurrency is a whole number, 1 or more, not {concurrency!r}")
     owner: Any = getattr(step, "__self__", None)  # of resize.aio and charge.sync
-    if isinstance(owner, Step):
-        step = cast("Step[..., Any]", owner)
+    if isinstance(owner, Step | Workflow):
+        step = cast("Callable[..., Any]", owner)
     return _session("map").map(step, list(items), concurrency, is_total=return_exceptions, label=label)
 
 
