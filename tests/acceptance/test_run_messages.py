@@ -188,6 +188,34 @@ with Stepwell("memory://") as well:
 """
 
 
+ASYNC_SCRIPT = """
+import asyncio, os, signal
+import stepwell
+from stepwell import AsyncStepwell, workflow
+
+@workflow
+async def waits() -> None:
+    await stepwell.wait_signal("approve")
+
+async def main() -> None:
+    async with AsyncStepwell("memory://") as well:
+        run = await well.start(waits, execution_id="order-7")
+        while not (await run.progress()).offers:
+            await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGINT)
+        await run.result()
+
+asyncio.run(main())
+"""
+
+
+def test_interrupted_async_script_says_what_it_waited_for_beside_the_cancelled_call() -> None:
+    done = subprocess.run([sys.executable, "-c", ASYNC_SCRIPT], capture_output=True, text=True, check=False)
+    cancelled, interrupted = done.stderr.split("During handling of the above exception")
+    assert "it waits for signal 'approve'" in cancelled.strip().splitlines()[-1]
+    assert interrupted.strip().endswith("KeyboardInterrupt")
+
+
 def test_interrupted_script_says_what_it_waited_for_and_how_to_go_on() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     last = done.stderr.strip().splitlines()[-1]

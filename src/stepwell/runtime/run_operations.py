@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from typing import Any, cast
 
 import msgspec
@@ -105,8 +107,9 @@ class RunOperations:
         """Wait for the end of the execution; return its result, or raise how else it ended."""
         try:
             ending = yield from run_end(self._executions, self._notifications, self.execution_id, timeout)
-        except KeyboardInterrupt as interrupt:  # Ctrl-C in a script
-            interrupt.add_note((yield from self._interrupted()))
+        except (KeyboardInterrupt, asyncio.CancelledError) as interrupt:
+            if isinstance(interrupt, KeyboardInterrupt) or _is_interrupted():  # Ctrl-C in a script
+                interrupt.add_note((yield from self._interrupted()))
             raise
         if isinstance(ending, Completion):
             return (yield from self.outcome(ending))
@@ -308,6 +311,12 @@ class RunOperations:
     def verify(self) -> Operation[Verification]:
         """Verify the chain of receipts."""
         return (yield from self._executions.verify(self.execution_id))
+
+
+def _is_interrupted() -> bool:
+    """Return whether Ctrl-C cancels the main task of ``asyncio.run``, which raises ``KeyboardInterrupt`` once it has ended."""
+    runner: object = getattr(getattr(signal.getsignal(signal.SIGINT), "func", None), "__self__", None)
+    return isinstance(runner, asyncio.Runner) and getattr(runner, "_interrupt_count", 0) > 0
 
 
 def _held_by(head: Head, now_ms: int) -> HeldBy | None:
