@@ -155,7 +155,12 @@ def test_guessed_attribute_is_answered_with_the_right_one() -> None:
 
 @pytest.mark.parametrize(
     ("guess", "right"),
-    [("start_workflow", "start"), ("get_run", "run"), ("signal", r"run\(execution_id\).signal\(name, value\)"), ("enque", "enqueue")],
+    [
+        ("start_workflow", "start"),
+        ("get_run", "run"),
+        ("signal", r"run\(execution_id\).signal\(name, value\)"),
+        ("enque", "enqueue"),
+    ],
 )
 def test_guessed_attribute_of_a_well_is_answered_with_the_right_one(guess: str, right: str) -> None:
     with Stepwell("memory://", worker=False) as well, pytest.raises(AttributeError, match=rf"'{guess}'; did you mean {right}\?"):
