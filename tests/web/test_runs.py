@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64encode
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from tests.web.servers import Api, approve, async_test, fail, greet, served
+
+from stepwell import Status
+from stepwell.state.history import ExecutionSummary
+from stepwell.web.events import EventHub
+from stepwell.web.settings import HttpLimits
 
 __all__ = ["approve", "fail", "greet"]
 
@@ -223,6 +229,49 @@ async def test_runs_of_the_workspace_are_followed():
         await client.put(f"{RUNS}/mine", json={"workflow": "greet"})
         page = (await client.get(f"/api/v1/events?after={after}&wait=5", headers=poll)).json()
         assert {each["data"]["execution_id"] for each in page["items"]} == {"mine"}
+
+
+@async_test
+async def test_a_run_that_leaves_the_filter_is_told_and_so_is_one_that_was_deleted():
+    async with served() as api, api.client() as client:
+        await client.put(f"{RUNS}/a", json={"workflow": "approve"})
+        await until_waiting(api, "a")
+        stream = EventHub(api.well, HttpLimits()).workspace_events("acme", "WAITING", None, None)
+        first = await anext(stream)
+        assert (first.event, [each.execution_id for each in first.data]) == ("snapshot", ["a"])
+        await api.well.run("a").signal("approve", 1)
+        await ended(client, "a")
+        left = await asyncio.wait_for(anext(stream), 10)
+        assert (left.event, left.data.execution_id, left.data.status) == ("run", "a", "COMPLETED")
+        await client.put(f"{RUNS}/b", json={"workflow": "approve"})
+        assert (await asyncio.wait_for(anext(stream), 10)).data.execution_id == "b"
+        await api.well.delete("b")
+        gone = await asyncio.wait_for(anext(stream), 10)
+        assert (gone.event, gone.data) == ("gone", {"execution_id": "b"})
+        await stream.aclose()
+
+
+@async_test
+async def test_a_commit_that_becomes_visible_after_a_later_one_is_told():
+    def summary(name: str, ms: int) -> ExecutionSummary:
+        at = datetime.fromtimestamp(ms / 1000, UTC)
+        return ExecutionSummary(name, "greet", "acme", 1, Status.RUNNING, 1, at, at)
+
+    async with served(worker=False) as api:
+        hub = EventHub(api.well, HttpLimits())
+        pages = [[summary("late", 900)], [summary("late", 1_000)], [summary("late", 1_000), summary("early", 950)]]
+
+        async def page(_: object) -> list[ExecutionSummary]:
+            return pages.pop(0) if len(pages) > 1 else pages[0]
+
+        hub._page = page  # type: ignore[method-assign]
+        stream = hub.workspace_events("acme", None, None, None)
+        found = [await asyncio.wait_for(anext(stream), 10) for _ in range(3)]
+        assert [each.event for each in found] == ["snapshot", "run", "run"]
+        assert found[2].data.execution_id == "early"
+        assert [each.id for each in found] == [900, 1_000, 1_000]
+        await stream.aclose()
+        await hub.close()
 
 
 @async_test

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import bisect_right
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from random import random
 from time import monotonic
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stepwell.app.awaited import AsyncStepwell
-from stepwell.errors import StepwellError
+from stepwell.errors import NotFound, StepwellError
 from stepwell.model.receipt import Receipt
 from stepwell.model.status import FINAL
 from stepwell.state.history import ExecutionSummary
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 _RUN_SECONDS, _WORKSPACE_SECONDS = 0.2, 1.0
 _PAGE = 200
+_KEPT = 1_000
+"""The changes of a workspace that a slow client may be behind before it gets all of the newest runs again."""
 _MOST_TEXTS = 1_000
 _RIGHTS_SECONDS = 5.0
 _SPREAD_SECONDS = 0.0005
@@ -43,11 +45,15 @@ _SPREAD_SECONDS = 0.0005
 _MOST_SPREAD_SECONDS = 0.5
 
 
+_Key = tuple[str, str | None, str | None]
+"""A workspace with the status and the workflow of the runs that are followed."""
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """One event of a stream."""
 
     event: str
-    """``snapshot``, ``commit``, ``run``, ``reset`` or ``end``."""
+    """``snapshot``, ``commit``, ``run``, ``gone``, ``reset`` or ``end``."""
     id: int | None = None
     """Its place in the stream: resume after it with ``Last-Event-ID`` or ``after``."""
     data: Any = None
@@ -71,22 +77,29 @@ class _Followed:
     def __init__(self) -> None:
         self.clients = 0
         self.state: Any = None
-        self.moments: list[int] = []
-        self.events: list[Event] = []
-        """Of a workspace: its runs in the order in which they changed, shared by all clients."""
+        """The digest of a run, or the newest runs of a workspace."""
+        self.events: deque[Event] = deque(maxlen=_KEPT)
+        """Of a workspace: its last changes, shared by all clients."""
+        self.count = 0
+        """How many changes there were since somebody follows."""
+        self.last_id = 0
         self.changed = asyncio.Event()
 
-    def change(self, state: Any) -> None:
+    def change(self, state: Any, events: Sequence[Event] = ()) -> None:
+        """Keep what is new, and wake the clients."""
         self.state = state
+        for event in events:
+            # A commit may become visible after a later one: the ids of a stream never go back.
+            self.last_id = max(self.last_id, event.id or 0)
+            self.events.append(msgspec.structs.replace(event, id=self.last_id))
+        self.count += len(events)
         self.changed.set()
         self.changed = asyncio.Event()
 
-    def list_runs(self, page: list[ExecutionSummary]) -> None:
-        """Make the events of a page of runs, from those of the page before where a run has not changed."""
-        known = {(event.data.execution_id, event.id): event for event in self.events}
-        rows = sorted(((_moment(each), each) for each in page), key=lambda row: row[0])
-        self.moments = [moment for moment, _ in rows]
-        self.events = [known.get((each.execution_id, moment)) or Event(event="run", id=moment, data=each) for moment, each in rows]
+    def since(self, count: int) -> list[Event] | None:
+        """Return the changes after the first so many; None if they are no longer kept."""
+        missed = self.count - count
+        return None if missed > len(self.events) else list(self.events)[len(self.events) - missed :]
 
 
 class EventHub:
@@ -95,7 +108,7 @@ class EventHub:
     def __init__(self, well: AsyncStepwell, limits: HttpLimits) -> None:
         self._well, self._limits = well, limits
         self._runs: dict[str, _Followed] = {}
-        self._workspaces: dict[tuple[str, str | None, str | None], _Followed] = {}
+        self._workspaces: dict[_Key, _Followed] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._texts: dict[int, tuple[Event, str]] = {}
         self._rights: dict[object, tuple[float, bool]] = {}
@@ -176,37 +189,39 @@ class EventHub:
     async def workspace_events(
         self, workspace: str, status: str | None, workflow: str | None, after: int | None
     ) -> AsyncIterator[Event]:
-        """Yield the runs of a workspace that change, among the newest two hundred that match.
+        """Yield the runs of a workspace that change, among the newest two hundred that match, and those that match no longer.
 
         - ``after``: the id to resume after; None to begin with a snapshot.
         """
         key = workspace, status, workflow
         followed = self._follow(self._workspaces, key, self._poll_workspaces, "workspaces")
         try:
-            seen = after
+            page = await self._first_page(key, followed)
+            seen = followed.count
+            if after is None:
+                yield Event(event="snapshot", id=followed.last_id, data=page)
+            else:
+                for event in _resumed(page, after, followed.last_id):
+                    yield event
             while True:
                 changed = followed.changed
-                page: list[ExecutionSummary] | None = followed.state
-                if page is None:
-                    page = await self._page(key)
-                    followed.list_runs(page)
-                    followed.state = page
-                if seen is None:
-                    seen = _newest(page)
-                    yield Event(event="snapshot", id=seen, data=page)
-                else:
-                    fresh = followed.events[bisect_right(followed.moments, seen) :]
-                    if len(fresh) == _PAGE:
-                        seen = _newest(page)
-                        yield Event(event="reset", id=seen, data=page)
-                    for event in fresh if len(fresh) < _PAGE else ():
-                        seen = event.id or seen
-                        yield event
+                fresh, seen = followed.since(seen), followed.count
+                if fresh is None:
+                    yield Event(event="reset", id=followed.last_id, data=followed.state)
+                for event in fresh or ():
+                    yield event
                 await changed.wait()
                 spread = min(followed.clients * _SPREAD_SECONDS, _MOST_SPREAD_SECONDS)
                 await asyncio.sleep(random() * spread)  # noqa: S311 - only spreads load
         finally:
             self._leave(self._workspaces, key, followed)
+
+    async def _first_page(self, key: _Key, followed: _Followed) -> list[ExecutionSummary]:
+        if followed.state is None:
+            page = await self._page(key)
+            if followed.state is None:  # else another client was first: changes are counted from its page
+                followed.state, followed.last_id = page, _newest(page)
+        return followed.state
 
     def _follow(self, those: dict[Any, _Followed], key: Any, poll: Any, name: str) -> _Followed:
         followed = those.setdefault(key, _Followed())
@@ -238,15 +253,33 @@ class EventHub:
             await asyncio.sleep(_WORKSPACE_SECONDS)
             for key, followed in list(self._workspaces.items()):
                 try:
-                    page = await self._page(key)
+                    page, before = await self._page(key), followed.state
+                    events = [] if before is None else await self._changes(before, page)
                 except StepwellError as error:
                     log.warning("the runs of workspace %r could not be read, trying again: %s", key[0], error)
                     continue
-                if page != followed.state:
-                    followed.list_runs(page)
-                    followed.change(page)
+                if before is not None and page != before:
+                    followed.change(page, events)
 
-    async def _page(self, key: tuple[str, str | None, str | None]) -> list[ExecutionSummary]:
+    async def _changes(self, before: list[ExecutionSummary], page: list[ExecutionSummary]) -> list[Event]:
+        """Return what changed between two pages of the newest runs that match, in order."""
+        known = {each.execution_id: each for each in before}
+        events = [_run_event(each) for each in page if known.pop(each.execution_id, None) != each]
+        is_full = len(page) == _PAGE
+        left = [each for each in known.values() if not (is_full and each.created_at <= page[-1].created_at)]
+        for found in await asyncio.gather(*map(self._left, left)):
+            events += found
+        return sorted(events, key=lambda event: event.id or 0)
+
+    async def _left(self, before: ExecutionSummary) -> list[Event]:
+        """Return what became of a run that no longer matches: it changed, or was deleted."""
+        try:
+            now = await self._well.executions.get(before.execution_id)
+        except NotFound:
+            return [Event(event="gone", id=_moment(before), data={"execution_id": before.execution_id})]
+        return [] if now == before else [_run_event(now)]
+
+    async def _page(self, key: _Key) -> list[ExecutionSummary]:
         workspace, status, workflow = key
         return await self._well.executions.list(workspace=workspace, status=status, workflow=workflow, limit=_PAGE)
 
@@ -257,6 +290,16 @@ def _moment(summary: ExecutionSummary) -> int:
 
 def _newest(page: list[ExecutionSummary]) -> int:
     return max((_moment(each) for each in page), default=0)
+
+
+def _run_event(summary: ExecutionSummary) -> Event:
+    return Event(event="run", id=_moment(summary), data=summary)
+
+
+def _resumed(page: list[ExecutionSummary], after: int, last_id: int) -> list[Event]:
+    """Return the changes of a page after an id; a reset if there may be more."""
+    fresh = sorted((_run_event(each) for each in page if _moment(each) > after), key=lambda event: event.id or 0)
+    return fresh if len(fresh) < _PAGE else [Event(event="reset", id=last_id, data=page)]
 
 
 class EventResponse:

@@ -40,15 +40,15 @@ async def changes(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
             await cast("Any", events).aclose()
 
     listening = asyncio.ensure_future(listen())
+    listening.add_done_callback(lambda _: arrived.set())
     try:
         while True:
-            waiting = asyncio.ensure_future(arrived.wait())
-            await asyncio.wait((listening, waiting), return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
+            if not latest and not listening.done():
+                arrived.clear()
+                await arrived.wait()
             if not latest:
                 await listening  # it is over, or raises the error that ended it
                 return
-            arrived.clear()
             event = latest.pop()
             yield Event(event="changed", id=event.id)
             if event.event == "end":
