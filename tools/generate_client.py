@@ -57,6 +57,7 @@ class Operations:
 
 _ABOUT = {
     "code": "the code of the error, such as ``precondition_failed`` or ``SW-200``.",
+    "bulk_id": "the bulk operation.",
     "conversation_id": "the conversation.",
     "cursor": "the ``next_cursor`` of the page before; None for the first page.",
     "delivery_id": "the id of the message.",
@@ -143,10 +144,7 @@ def _method(route: Route, known: _Types) -> str:
     query = _fields(None if route.query is NoQuery else route.query, known)
     body = _fields(route.body, known)
     headers: dict[str, str] = {}
-    if route.needs_if_match or route.name in ("put_entry", "delete_entry"):
-        headers["If-Match"] = "if_match"
-    if route.name == "put_entry":
-        headers["If-None-Match"] = "if_none_match"
+    headers |= {header: header.lower().replace("-", "_") for header in route.conditions}
     if route.method == "POST":
         headers["Idempotency-Key"] = "idempotency_key"
     if route.name in ("start_run", "put_run"):

@@ -31,6 +31,18 @@ def test_every_body_has_an_example():
 
 
 @async_test
+async def test_operations_are_linked_by_what_they_return():
+    document = document_of(TABLE, "")
+    started = document["paths"]["/runs"]["post"]["responses"]["202"]["links"]
+    assert started["cancel_run"] == {"operationId": "cancel_run", "parameters": {"execution_id": "$response.body#/execution_id"}}
+    put = document["paths"]["/schedules/{name}"]["put"]["responses"]["200"]["links"]
+    assert put["pause_schedule"]["parameters"] == {"name": "$request.path.name"}
+    names = {route.name for route in TABLE.routes}
+    responses = [each for path in document["paths"].values() for about in path.values() for each in about["responses"].values()]
+    assert {name for each in responses for name in each.get("links", {})} <= names
+
+
+@async_test
 async def test_the_document_is_public_and_names_the_sub_path():
     async with served() as api, api.client(None) as client:
         document = (await client.get("/api/v1/openapi.json")).json()
@@ -76,7 +88,9 @@ async def test_the_examples_work():
             if route.name == "increment_entry":
                 names["key"] = "count"
             url = f"/api/v1{route.path.format(**names)}?workspace=acme"
-            headers = {"If-None-Match": "*"} if route.name == "put_entry" else {}
+            headers = (
+                {"If-None-Match": "*"} if route.name in ("put_entry", "put_tier") else {"If-Match": "*"} if route.conditions else {}
+            )
             reply = await client.request(route.method, url, json=route.example, headers=headers)
             assert reply.status_code in (route.status, *route.statuses), (route.name, reply.text)
 

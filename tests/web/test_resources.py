@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
+import pytest
 from tests.web.servers import approve, async_test, fail, greet, served
+
+from stepwell import migration
+from stepwell.web.bulk_operations import BulkOperation, BulkOperations
+from stepwell.web.problem import HttpProblem
 
 __all__ = ["approve", "fail", "greet"]
 
@@ -36,9 +42,10 @@ async def test_limits_of_all_the_store_need_a_token_for_all_of_it():
         assert (await client.put(f"{V1}/tiers/free", json={"concurrency": 100})).status_code == 403
         assert (await client.put(f"{V1}/workspaces/acme", json={"tier": "unlimited"})).status_code == 403
         assert (await store.put(f"{V1}/tiers/gold", json={"concurrency": 7})).json()["concurrency"] == 7
-        assert (await store.put(f"{V1}/tiers/gold", json={"concurrency": None})).json()["concurrency"] is None
-        assert (await store.put(f"{V1}/tiers/gold", json={"child_concurrency": 5})).json()["child_concurrency"] == 5
-        assert (await store.put(f"{V1}/tiers/gold", json={"child_concurrency": 0})).status_code == 422
+        anything = {"If-Match": "*"}
+        for limits in ({"concurrency": None}, {"child_concurrency": 5}):
+            assert limits.items() <= (await store.put(f"{V1}/tiers/gold", json=limits, headers=anything)).json().items()
+        assert (await store.put(f"{V1}/tiers/gold", json={"child_concurrency": 0}, headers=anything)).status_code == 422
         assert (await store.put(f"{V1}/workspaces/new", json={"tier": "gold"})).json()["tier"] == "gold"
         assert [each["workspace_id"] for each in (await client.get(f"{V1}/workspaces")).json()["items"]] == ["acme"]
         assert (await client.post(f"{V1}/workspaces/acme/pause")).json()["is_paused"] is True
@@ -46,6 +53,103 @@ async def test_limits_of_all_the_store_need_a_token_for_all_of_it():
         assert (await store.post(f"{V1}/queues/mail/pause")).json()["is_paused"] is True
         assert (await store.get(f"{V1}/queue/demand")).status_code == 200
         assert (await store.get(f"{V1}/workers")).json()["items"] == []
+
+
+@async_test
+async def test_limits_and_schedules_are_changed_only_by_who_knows_what_they_are():
+    schedule = {"workflow": "greet", "every_ms": 60_000}
+    changes = [
+        ("/tiers/gold", {"concurrency": 7}, {"concurrency": 8}),
+        ("/queues/mail", {"concurrency": 2}, {"concurrency": 3}),
+        ("/workspaces/new", {"tier": "free"}, {"tier": "scale"}),
+        ("/schedules/nightly", schedule, {**schedule, "priority": 3}),
+    ]
+    async with served(worker=False) as api, api.client("store") as store:
+        for path, first, second in changes:
+            url = f"{V1}{path}?workspace=acme"
+            made = await store.put(url, json=first, headers={"If-None-Match": "*"})
+            assert made.status_code == 200, (path, made.text)
+            assert (await store.put(url, json=first, headers={"If-None-Match": "*"})).status_code == 412
+            blind = await store.put(url, json=second)
+            assert (blind.status_code, blind.json()["code"]) == (428, "precondition_required"), path
+            read = await store.get(url)
+            assert read.headers["etag"] == made.headers["etag"]
+            assert (await store.get(url, headers={"If-None-Match": read.headers["etag"]})).status_code == 304
+            known = {"If-Match": read.headers["etag"]}
+            assert (await store.put(url, json=second, headers=known)).status_code == 200, path
+            late = await store.put(url, json=first, headers=known)
+            assert (late.status_code, late.json()["code"]) == (412, "precondition_failed")
+            assert second.items() <= (await store.get(url)).json().items() or path == "/schedules/nightly"
+        override = f"{V1}/workspaces/new/overrides/concurrency"
+        assert (await store.put(override, json={"value": 9, "ttl_ms": 60_000})).status_code == 428
+        etag = (await store.get(f"{V1}/workspaces/new")).headers["etag"]
+        done = await store.put(override, json={"value": 9, "ttl_ms": 60_000}, headers={"If-Match": etag})
+        assert done.json()["overrides"]["concurrency"]["value"] == 9
+        assert (await store.delete(override, headers={"If-Match": etag})).status_code == 412
+        assert (await store.delete(override, headers={"If-Match": done.headers["etag"]})).json()["overrides"] == {}
+        old = (await store.get(f"{V1}/schedules/nightly?workspace=acme")).headers["etag"]
+        await api.well.schedules.pause("nightly")
+        assert (await store.delete(f"{V1}/schedules/nightly?workspace=acme", headers={"If-Match": old})).status_code == 412
+
+
+@async_test
+async def test_a_reply_has_only_the_fields_that_were_asked_for():
+    async with served(worker=False) as api, api.client() as client:
+        await api.well.start(greet, workspace="acme", execution_id="a")
+        page = (await client.get(f"{V1}/runs?fields=execution_id,status&limit=1")).json()
+        assert page["items"] == [{"execution_id": "a", "status": "PENDING"}]
+        assert page.keys() == {"items", "next_cursor", "has_more"}
+        assert (await client.get(f"{V1}/runs/a?fields=workflow_id")).json() == {"workflow_id": "greet"}
+        wrong = await client.get(f"{V1}/runs?fields=execution_id,secret")
+        assert (wrong.status_code, "'secret'" in wrong.json()["detail"]) == (422, True)
+        assert (await client.get(f"{V1}/state?fields=")).status_code == 422
+
+
+@async_test
+async def test_backups_are_made_checked_and_listed_on_the_machine_of_the_server(tmp_path: Path):
+    folder = tmp_path / "backups"
+    async with served(worker=False, backups=folder) as api, api.client("store", address="127.0.0.1") as store:
+        await api.well.start(greet, workspace="acme", execution_id="a")
+        assert (await store.get(f"{V1}/backups")).json()["items"] == []
+        made = await store.post(f"{V1}/backups", headers={"Stepwell-Reason": "before the change"})
+        assert (made.status_code, made.json()["generation"], made.json()["counts"]["executions"]) == (201, 1, 1)
+        assert (await store.post(f"{V1}/backups", json={"keep": 1})).json()["generation"] == 2
+        assert [each["generation"] for each in (await store.get(f"{V1}/backups")).json()["items"]] == [1, 2]
+        assert (await store.get(f"{V1}/backups/check")).json()["ok"] is True
+        assert (await api.well.requests.audit("default"))[-1].reason == "before the change"
+        [segment, *_] = folder.glob("*.jsonl.z")
+        segment.write_bytes(b"")
+        assert (await store.get(f"{V1}/backups/check")).json()["ok"] is False
+        async with api.client("store") as elsewhere, api.client("acme", address="127.0.0.1") as tenant:
+            for method, path in (
+                ("GET", "/backups"),
+                ("POST", "/backups"),
+                ("GET", "/backups/check"),
+                ("POST", "/migrations/state"),
+            ):
+                assert (await elsewhere.request(method, V1 + path)).status_code == 404, path
+                assert (await tenant.request(method, V1 + path)).status_code == 403, path
+    async with served(worker=False) as api, api.client("store", address="127.0.0.1") as store:
+        refused = await store.post(f"{V1}/backups")
+        assert (refused.status_code, refused.json()["code"]) == (409, "not_configured")
+
+
+@async_test
+async def test_state_is_migrated_after_a_dry_run_and_a_backup(tmp_path: Path):
+    def doubled(value: int) -> int:
+        return value * 2
+
+    async with served(worker=False, backups=tmp_path / "backups") as api, api.client("store", address="127.0.0.1") as store:
+        await api.well.state.custom("prices-over-http").set("lamp", 21)
+        migration(scope="custom/prices-over-http", from_version=1, to_version=2)(doubled)
+        only = {"scope": "custom/prices-over-http"}
+        [line] = (await store.post(f"{V1}/migrations/state", json=only)).json()["lines"]
+        assert (line["migrated"], list((tmp_path / "backups").iterdir()) if (tmp_path / "backups").exists() else []) == (1, [])
+        done = (await store.post(f"{V1}/migrations/state", json={**only, "is_dry_run": False})).json()
+        assert (done["is_verified"], done["problems"]) == (True, [])
+        assert await api.well.state.custom("prices-over-http").get("lamp") == 42
+        assert (await store.get(f"{V1}/backups/check")).json()["ok"] is True
+        assert (await store.post(f"{V1}/migrations/state", json={"scope": "custom/none"})).status_code == 422
 
 
 @async_test
@@ -179,6 +283,54 @@ async def test_a_bulk_action_does_what_its_dry_run_said_or_nothing():
         assert {each["code"] for each in failed["failures"]} == {"SW-205"}
         assert (await client.post(f"{V1}/bulk", json={"action": "cancel", "filter": ""})).status_code == 422
         assert (await client.post(f"{V1}/bulk", json={"action": "delete", "filter": "status:FAILED"})).status_code == 403
+
+
+@async_test
+async def test_a_bulk_action_goes_on_is_followed_and_belongs_to_its_workspace():
+    async with served() as api, api.client() as client, api.client("rival") as rival:
+        for number in range(30):
+            await api.well.create(f"r{number}", "acme")
+        body = {"action": "delete", "filter": "status:PENDING"}
+        dry = (await client.post(f"{V1}/bulk", json=body)).json()
+        begun = await client.post(f"{V1}/bulk", json={**body, "hash": dry["hash"]}, headers={"Prefer": "wait=0"})
+        assert begun.status_code == 202
+        where = begun.headers["location"]
+        while not (found := (await client.get(where)).json())["is_ended"]:  # noqa: ASYNC110 - the server goes on with it
+            await asyncio.sleep(0.01)
+        assert (found["count"], found["done"] + found["failed"], found["is_aborted"]) == (30, 30, False)
+        assert (await rival.get(where)).status_code == 404
+        assert (await rival.post(f"{where}/abort")).status_code == 404
+        assert (await client.post(f"{where}/abort")).json()["is_aborted"] is False
+        entries = [each for each in await api.well.requests.audit("acme") if each.action == "bulk_runs"]
+        assert "delete 30 runs that match status:PENDING" in entries[0].resource
+
+
+@async_test
+async def test_an_aborted_bulk_action_begins_with_no_further_run():
+    begun: list[str] = []
+    gate = asyncio.Event()
+
+    async def act(execution_id: str) -> None:
+        begun.append(execution_id)
+        await gate.wait()
+
+    operations = BulkOperations()
+    operation = BulkOperation("acme", "cancel", [str(number) for number in range(100)])
+    operations.start(operation, act)
+    await operation.wait(0.05)
+    assert not operation.is_ended
+    operation.abort()
+    gate.set()
+    await operation.wait(5)
+    assert (operation.is_ended, operation.done, len(begun)) == (True, len(begun), operation.done)
+    assert 0 < operation.done < 100
+    for _ in range(10):
+        gate.clear()
+        operations.start(BulkOperation("acme", "cancel", ["a"]), act)
+    await asyncio.sleep(0)
+    with pytest.raises(HttpProblem, match="under way"):
+        operations.start(BulkOperation("acme", "cancel", ["b"]), act)
+    await operations.close()
 
 
 @async_test

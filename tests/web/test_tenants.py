@@ -13,7 +13,7 @@ from stepwell.web.route import Route
 
 __all__ = ["approve", "fail", "greet"]
 
-OWN = {"delivery_id", "execution_id", "item_id", "token_id", "workspace_id"}
+OWN = {"bulk_id", "delivery_id", "execution_id", "item_id", "token_id", "workspace_id"}
 """Parameters whose values are unique in the store: another workspace's are answered like missing ones."""
 APART = {"fingerprint", "scope", "key", "conversation_id", "lock", "webhook"}
 """Parameters that name something inside of the caller's own workspace, whatever others call theirs."""
@@ -54,6 +54,7 @@ async def prepare(api: Api) -> dict[str, str]:
         "code": "SW-200",
         "limit": "concurrency",
         "fingerprint": "0" * 16,
+        "bulk_id": "bulk-of-acme",
     }
 
 

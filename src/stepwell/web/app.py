@@ -6,6 +6,7 @@ starlette is imported by the first call only, so that ``import stepwell`` needs 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepwell.app.awaited import AsyncStepwell
@@ -27,6 +28,7 @@ def stepwell_app(
     limits: HttpLimits | None = None,
     allowed_hosts: Iterable[str] = (),
     open_admin: bool = False,
+    backups: str | Path | None = None,
 ) -> ASGIApp:
     """Return the HTTP server of a well as an ASGI application: the API, health and metrics.
 
@@ -38,7 +40,8 @@ def stepwell_app(
       None: headers identify no caller.
     - ``limits``: what requests may use, an ``HttpLimits``.
     - ``allowed_hosts``: the names of this server; requests for other names are refused. Empty: any name.
-    - ``open_admin``: True to answer ``/metrics`` and the details of ``/readyz`` to other machines, too.
+    - ``open_admin``: True to answer ``/metrics``, the details of ``/readyz``, backups and migrations to other machines, too.
+    - ``backups``: the folder that ``POST /backups`` makes backups into; None: it makes none.
 
     Raise ``InvalidInput`` for anything else than an ``AsyncStepwell``, and if the extra ``server`` is not installed.
 
@@ -53,4 +56,4 @@ def stepwell_app(
         from stepwell.web.application import application
     except ModuleNotFoundError as error:
         raise InvalidInput(f"the HTTP server needs {error.name}; install it with: pip install 'stepwell[server]'") from None
-    return application(well, identify, proxy, limits or HttpLimits(), allowed_hosts, is_admin_open=open_admin)
+    return application(well, identify, proxy, limits or HttpLimits(), allowed_hosts, backups, is_admin_open=open_admin)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -40,11 +41,13 @@ def application(
     proxy: ProxyIdentity | None,
     limits: HttpLimits,
     allowed_hosts: Iterable[str],
+    backups: str | Path | None,
     *,
     is_admin_open: bool,
 ) -> ASGIApp:
     """Return the application; `stepwell_app` describes the parameters."""
-    server = Server(well, TABLE, identify, limits, proxy=proxy, is_admin_open=is_admin_open)
+    folder = None if backups is None else Path(backups)
+    server = Server(well, TABLE, identify, limits, proxy=proxy, backups=folder, is_admin_open=is_admin_open)
     routes = [*_health_routes(server), *_session_routes(server), Mount("/api/v1", app=_ApiApp(server))]
     routes.append(Mount("/", app=Dashboard(server)))
 
@@ -53,6 +56,7 @@ def application(
         async with well:
             yield
             await server.hub.close()
+            await server.bulk.close()
 
     return Envelope(Starlette(routes=routes, lifespan=lifespan, exception_handlers={HttpProblem: _on_problem}), allowed_hosts)
 

@@ -10,7 +10,9 @@ from urllib.parse import quote
 
 from msgspec import UNSET, UnsetType
 
+from stepwell.maintenance.backup import BackupReport, BackupSummary, BackupVerification
 from stepwell.maintenance.retention import RetentionPlan
+from stepwell.maintenance.state_migration import MigrationReport
 from stepwell.maintenance.usage import Usage
 from stepwell.model.access import AccessToken, Role
 from stepwell.model.error_group import ErrorGroup, RetriedGroup
@@ -467,6 +469,30 @@ class Operations:
             {"Idempotency-Key": idempotency_key},
         )
 
+    def get_bulk(self, bulk_id: str, *, workspace: str | None = None) -> BulkReport:
+        """Return how far a bulk action is.
+
+        - ``bulk_id``: the bulk operation.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call("GET", f"/bulk/{quote(bulk_id, safe='')}", {200: BulkReport}, {"workspace": workspace}, None, {})
+
+    def abort_bulk(self, bulk_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> BulkReport:
+        """Begin with no further run of a bulk action; what was done stays done.
+
+        - ``bulk_id``: the bulk operation.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "POST",
+            f"/bulk/{quote(bulk_id, safe='')}/abort",
+            {202: BulkReport},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
     def bulk_runs(
         self,
         *,
@@ -489,7 +515,7 @@ class Operations:
         return self._call(
             "POST",
             "/bulk",
-            {200: BulkReport},
+            {200: BulkReport, 202: BulkReport},
             {"workspace": workspace},
             {"action": action, "ids": ids, "filter": filter, "hash": hash},
             {"Idempotency-Key": idempotency_key},
@@ -780,6 +806,8 @@ class Operations:
         *,
         concurrency: int | UnsetType | None = UNSET,
         rate_per_second: float | UnsetType | None = UNSET,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
         workspace: str | None = None,
     ) -> QueueSettings:
         """Set limits of a queue.
@@ -787,6 +815,8 @@ class Operations:
         - ``queue``: the name of the queue.
         - ``concurrency``: how many of its items run at once.
         - ``rate_per_second``: how many of its items start per second.
+        - ``if_match``: the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.
+        - ``if_none_match``: ``*`` to do it only if there is none yet.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
@@ -795,7 +825,7 @@ class Operations:
             {200: QueueSettings},
             {"workspace": workspace},
             {"concurrency": concurrency, "rate_per_second": rate_per_second},
-            {},
+            {"If-Match": if_match, "If-None-Match": if_none_match},
         )
 
     def pause_queue(self, queue: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> QueueSettings:
@@ -863,6 +893,8 @@ class Operations:
         queue: str = "default",
         priority: int = 0,
         max_attempts: int = 3,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
         workspace: str | None = None,
     ) -> ScheduleSummary:
         """Create or replace a schedule.
@@ -878,6 +910,8 @@ class Operations:
         - ``queue``: the named queue of its items.
         - ``priority``: items with a higher priority start first.
         - ``max_attempts``: how many times an item may be tried to start.
+        - ``if_match``: the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.
+        - ``if_none_match``: ``*`` to do it only if there is none yet.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
@@ -897,16 +931,19 @@ class Operations:
                 "priority": priority,
                 "max_attempts": max_attempts,
             },
-            {},
+            {"If-Match": if_match, "If-None-Match": if_none_match},
         )
 
-    def delete_schedule(self, name: str, *, workspace: str | None = None) -> None:
+    def delete_schedule(self, name: str, *, if_match: str | None = None, workspace: str | None = None) -> None:
         """Delete a schedule.
 
         - ``name``: the name of what the call is about.
+        - ``if_match``: the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.
         - ``workspace``: the workspace, with a token for all of the store.
         """
-        self._call("DELETE", f"/schedules/{quote(name, safe='')}", {204: None}, {"workspace": workspace}, None, {})
+        self._call(
+            "DELETE", f"/schedules/{quote(name, safe='')}", {204: None}, {"workspace": workspace}, None, {"If-Match": if_match}
+        )
 
     def pause_schedule(self, name: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> ScheduleSummary:
         """Fire no more ticks.
@@ -1151,13 +1188,22 @@ class Operations:
         )
 
     def put_workspace(
-        self, workspace_id: str, *, tier: str | None = None, is_paused: bool | None = None, workspace: str | None = None
+        self,
+        workspace_id: str,
+        *,
+        tier: str | None = None,
+        is_paused: bool | None = None,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+        workspace: str | None = None,
     ) -> Workspace:
         """Create or change a workspace.
 
         - ``workspace_id``: the workspace.
         - ``tier``: the name of the tier that sets its limits.
         - ``is_paused``: true to start none of its items.
+        - ``if_match``: the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.
+        - ``if_none_match``: ``*`` to do it only if there is none yet.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
@@ -1166,7 +1212,7 @@ class Operations:
             {200: Workspace},
             {"workspace": workspace},
             {"tier": tier, "is_paused": is_paused},
-            {},
+            {"If-Match": if_match, "If-None-Match": if_none_match},
         )
 
     def pause_workspace(self, workspace_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Workspace:
@@ -1219,6 +1265,7 @@ class Operations:
         value: int | float | None,
         ttl_ms: int,
         reason: str = "",
+        if_match: str | None = None,
         workspace: str | None = None,
     ) -> Workspace:
         """Give a workspace another limit than its tier's for a while; it ends by itself.
@@ -1228,6 +1275,7 @@ class Operations:
         - ``value``: null: no limit.
         - ``ttl_ms``: how long the override holds.
         - ``reason``: the reason, for people who look at the workspace.
+        - ``if_match``: the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
@@ -1236,14 +1284,17 @@ class Operations:
             {200: Workspace},
             {"workspace": workspace},
             {"value": value, "ttl_ms": ttl_ms, "reason": reason},
-            {},
+            {"If-Match": if_match},
         )
 
-    def delete_override(self, workspace_id: str, limit: str, *, workspace: str | None = None) -> Workspace:
+    def delete_override(
+        self, workspace_id: str, limit: str, *, if_match: str | None = None, workspace: str | None = None
+    ) -> Workspace:
         """End the override of a limit now.
 
         - ``workspace_id``: the workspace.
         - ``limit``: the size of a page, 1 to 200.
+        - ``if_match``: the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
@@ -1252,7 +1303,7 @@ class Operations:
             {200: Workspace},
             {"workspace": workspace},
             None,
-            {},
+            {"If-Match": if_match},
         )
 
     def list_tiers(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[Tier]:
@@ -1263,6 +1314,14 @@ class Operations:
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call("GET", "/tiers", {200: Page[Tier]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {})
+
+    def get_tier(self, tier: str, *, workspace: str | None = None) -> Tier:
+        """Return a tier.
+
+        - ``tier``: the name of the tier.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call("GET", f"/tiers/{quote(tier, safe='')}", {200: Tier}, {"workspace": workspace}, None, {})
 
     def put_tier(
         self,
@@ -1275,6 +1334,8 @@ class Operations:
         state_bytes: int | UnsetType | None = UNSET,
         retention_seconds: float | UnsetType | None = UNSET,
         child_concurrency: int | UnsetType | None = UNSET,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
         workspace: str | None = None,
     ) -> Tier:
         """Create or change a tier.
@@ -1287,6 +1348,8 @@ class Operations:
         - ``state_bytes``: how large a workspace's scoped state may be.
         - ``retention_seconds``: how long ended items are kept.
         - ``child_concurrency``: how many children of one run run at once.
+        - ``if_match``: the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.
+        - ``if_none_match``: ``*`` to do it only if there is none yet.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
@@ -1303,7 +1366,7 @@ class Operations:
                 "retention_seconds": retention_seconds,
                 "child_concurrency": child_concurrency,
             },
-            {},
+            {"If-Match": if_match, "If-None-Match": if_none_match},
         )
 
     def list_tokens(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[AccessToken]:
@@ -1772,5 +1835,73 @@ class Operations:
             {202: WebhookDelivery},
             {"workspace": workspace},
             None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def list_backups(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[BackupSummary]:
+        """Return the backups that this server keeps, the oldest first.
+
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "GET", "/backups", {200: Page[BackupSummary]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+        )
+
+    def make_backup(self, *, keep: int = 7, idempotency_key: str | None = None, workspace: str | None = None) -> BackupReport:
+        """Back the store up while it is in use: what is new since the last backup is added to it.
+
+        - ``keep``: how many earlier backups stay.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "POST", "/backups", {201: BackupReport}, {"workspace": workspace}, {"keep": keep}, {"Idempotency-Key": idempotency_key}
+        )
+
+    def check_backup(self, *, workspace: str | None = None) -> BackupVerification:
+        """Check the newest backup without restoring it: every checksum, and every receipt.
+
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call("GET", "/backups/check", {200: BackupVerification}, {"workspace": workspace}, None, {})
+
+    def migrate_state(
+        self,
+        *,
+        scope: str | None = None,
+        workflow: str | None = None,
+        to_version: int | None = None,
+        is_dry_run: bool = True,
+        stop_at_failure: bool = False,
+        batch: int = 500,
+        idempotency_key: str | None = None,
+        workspace: str | None = None,
+    ) -> MigrationReport:
+        """Bring stored values to the version that the code of this server uses: first a dry run, then after a backup.
+
+        - ``scope``: only these scopes, such as ``custom/prices``; null: all.
+        - ``workflow``: only the runs of this workflow; null: all.
+        - ``to_version``: bring them to this version; null: the one that the code of this server uses.
+        - ``is_dry_run``: whether to call the migrations on every value, and write nothing.
+        - ``stop_at_failure``: whether to stop at the first value that fails.
+        - ``batch``: how many values land in one transaction.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "POST",
+            "/migrations/state",
+            {200: MigrationReport},
+            {"workspace": workspace},
+            {
+                "scope": scope,
+                "workflow": workflow,
+                "to_version": to_version,
+                "is_dry_run": is_dry_run,
+                "stop_at_failure": stop_at_failure,
+                "batch": batch,
+            },
             {"Idempotency-Key": idempotency_key},
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from time import monotonic
 from typing import Any, cast
@@ -20,6 +20,7 @@ from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.state.history import no_execution
 from stepwell.state.request_log import AuditEntry, KeptReply, RequestKey
 from stepwell.web.authentication import is_loopback, workspace_of
+from stepwell.web.chosen_fields import check_fields, choosable_fields, with_fields
 from stepwell.web.hiding import check_not_hidden, hider_of, without_secrets
 from stepwell.web.problem import HttpProblem, problem_of
 from stepwell.web.request_body import convert, read_json
@@ -85,11 +86,10 @@ class RequestDispatcher:
 
     async def _checked(self, request: Request, route: Route, path: dict[str, str], headers: dict[str, str]) -> Any:
         is_write = route.method in _WRITES
-        if route.is_admin_bind and not self._server.is_admin_open and not is_loopback(request):
-            raise HttpProblem("no_such_route")
         identity = None if route.role is None else await self._server.authenticator.identity_of(request)
         query = query_of(request)
         asked = query.pop("workspace", None)
+        chosen = query.pop("fields", None) if choosable_fields(route) else None
         if identity is None:
             if route.role is not None:
                 raise HttpProblem("unauthorized", "send `Authorization: Bearer <token>`; make a token with: stepwell token create")
@@ -97,7 +97,7 @@ class RequestDispatcher:
         else:
             headers |= self._server.rates.take(identity, is_write=is_write)
             workspace = workspace_of(identity, asked)
-            _check_allowed(identity, route)
+            _check_allowed(self._server, request, identity, route)
         _check_accepts(request, route)
         call = Call(
             server=self._server,
@@ -109,10 +109,10 @@ class RequestDispatcher:
             body=await self._body(request, route),
         )
         if not is_write:
-            return await self._run(call, route, headers)
+            return await self._run(call, route, headers, () if chosen is None else check_fields(route, chosen))
         response = await self._once(call, route, headers)
         reason = request.headers.get("stepwell-reason")
-        await _audit(call, route, response.status_code, request.url.path, reason)
+        await _audit(call, route, response.status_code, f"{request.url.path} {call.about}".strip(), reason)
         return response
 
     async def _body(self, request: Request, route: Route) -> Any:
@@ -163,7 +163,7 @@ class RequestDispatcher:
         except (HttpProblem, StepwellError) as error:
             return problem_response(call.request, error, headers)
 
-    async def _run(self, call: Call, route: Route, headers: dict[str, str]) -> Any:
+    async def _run(self, call: Call, route: Route, headers: dict[str, str], fields: Sequence[str] = ()) -> Any:
         if route.needs_if_match and "if-match" not in call.request.headers:
             raise HttpProblem("precondition_required", "send If-Match with the ETag that a GET of this resource returned")
         result = await _handled(call, route)
@@ -181,7 +181,8 @@ class RequestDispatcher:
             return Response(result.body, status, found, route.media)
         if result.body is None and route.reply is None:
             return Response(status_code=204 if status == 200 else status, headers=found)
-        return Response(_json(call.request, result.body), status, found, "application/json")
+        body = with_fields(result.body, fields) if fields else result.body
+        return Response(_json(call.request, body), status, found, "application/json")
 
 
 async def perform(
@@ -205,7 +206,7 @@ async def perform(
     Raise ``HttpProblem`` and errors of Stepwell as the API would return them.
     """
     route = server.table.named(name)
-    _check_allowed(identity, route)
+    _check_allowed(server, request, identity, route)
     call = Call(
         server=server,
         request=request,
@@ -223,7 +224,7 @@ async def perform(
     except (HttpProblem, StepwellError) as error:
         await _audit(call, route, problem_of(error, instance="", request_id="", root="")[0], resource, reason)
         raise
-    await _audit(call, route, reply.status or route.status, resource, reason)
+    await _audit(call, route, reply.status or route.status, f"{resource} {call.about}".strip(), reason)
     return reply
 
 
@@ -239,6 +240,8 @@ async def _handled(call: Call, route: Route) -> Any:
         if error.workspace_id != call.workspace:
             raise no_execution(error.execution_id) from None
         raise
+    if isinstance(found, Reply):
+        call.about = found.about
     if isinstance(found, Reply) and found.body is not None and not isinstance(found.body, bytes):
         found.body = without_secrets(found.body, await hider_of(call.well, call.path.get("execution_id")))
     return found
@@ -275,11 +278,15 @@ def query_of(request: Request) -> dict[str, str]:
     return query
 
 
-def _check_allowed(identity: Identity, route: Route) -> None:
+def _check_allowed(server: Server, request: Request, identity: Identity, route: Route) -> None:
     if route.is_store_wide and identity.workspace is not None:
         raise HttpProblem("forbidden", "this needs a token for all of the store: stepwell token create --all-workspaces")
     if route.role is not None and not identity.role.allows(route.role):
         raise HttpProblem("forbidden", f"this needs the role {route.role}, and the token has {identity.role}")
+    if route.is_admin_bind and not server.is_admin_open and not is_loopback(request):
+        raise HttpProblem(
+            "no_such_route", "this is answered on the machine of the server alone, unless it was started with --open-admin"
+        )
 
 
 def _check_accepts(request: Request, route: Route) -> None:

@@ -47,6 +47,8 @@ def parse_filter(text: str, fields: Mapping[str, frozenset[str] | None]) -> dict
             raise _fault(f"write {name}<1h or {name}>1h" if values is SPAN else f"write {name}:value", start)
         if key in found:
             raise _fault(f"the field {name!r} is given twice", start)
+        if values is not None and values is not SPAN and value not in values and value.upper() in values:
+            value = value.upper()
         if values is SPAN:
             _check_span(value, start + len(key))
         elif values is not None and value not in values:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, cast
+from typing import Any, cast, get_args, get_origin
 
 import msgspec
 
 import stepwell
+from stepwell.web.chosen_fields import choosable_fields
 from stepwell.web.problem import KINDS
-from stepwell.web.route import NoQuery, Route, RouteTable
+from stepwell.web.route import NoQuery, Page, Route, RouteTable
 
 __all__ = ["document_of", "types_of"]
 
@@ -36,6 +37,8 @@ _PROBLEM = {
         "request_id": {"type": "string"},
     },
 }
+_IDS = frozenset(("execution_id", "item_id", "fingerprint", "delivery_id"))
+"""Fields of replies that name one thing of the workspace, under the name of the parameter that takes it."""
 _ERRORS = (400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 415, 422, 428, 429, 500, 503)
 
 
@@ -59,7 +62,7 @@ def document_of(table: RouteTable[Route], root: str) -> dict[str, Any]:
     schemas = {str(each): schema for each, schema in zip(types, found, strict=True)}
     paths: dict[str, Any] = {}
     for route in table.routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, components)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, components, _links(route, table))
     return {
         "openapi": "3.1.0",
         "info": {
@@ -84,9 +87,31 @@ def _problem(status: int) -> dict[str, Any]:
     return {"description": " ".join(titles) or "An error.", "content": {"application/problem+json": {"schema": schema}}}
 
 
-def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+def _links(route: Route, table: RouteTable[Route]) -> dict[str, Any]:
+    """Return the operations that take what a reply names, or what a ``PUT`` made."""
+    is_page = get_origin(route.reply) is Page
+    kind: Any = get_args(route.reply)[0] if is_page else route.reply
+    fields = set(getattr(kind, "__struct_fields__", ())) & _IDS - set(route.parameters)
+    links: dict[str, Any] = {}
+    for each in table.routes:
+        names = set(each.parameters)
+        if not names or each is route:
+            continue
+        if names <= fields:
+            where = "$response.body#/items/0/" if is_page else "$response.body#/"
+        elif route.method == "PUT" and names == set(route.parameters) and each.path.startswith(route.path):
+            where = "$request.path."
+        else:
+            continue
+        links[each.name] = {"operationId": each.name, "parameters": {name: where + name for name in each.parameters}}
+    return links
+
+
+def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any], links: dict[str, Any]) -> dict[str, Any]:
     replies = {route.status: route.reply, **route.statuses}
     responses: dict[str, Any] = {str(status): _success(route, reply, schemas) for status, reply in sorted(replies.items())}
+    for success in responses.values() if links else ():
+        success["links"] = links
     responses |= {str(status): {"$ref": f"#/components/responses/{status}"} for status in _ERRORS}
     if route.method == "GET":
         responses["304"] = {"description": "The resource is still at the revision of If-None-Match."}
@@ -133,10 +158,14 @@ def _parameters(route: Route, schemas: dict[str, Any], components: dict[str, Any
         schema = {"type": "string", "minLength": 1, "maxLength": 512}
         about = "The workspace; only with a token for all of the store."
         found.append({"name": "workspace", "in": "query", "required": False, "schema": schema, "description": about})
+    if choosable_fields(route):
+        about = "Only these fields of the reply, or of each item of a list, with commas."
+        found.append({"name": "fields", "in": "query", "required": False, "schema": {"type": "string"}, "description": about})
     if route.method == "POST":
         key = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
         found.append({"name": "Idempotency-Key", "in": "header", "required": False, "schema": key})
-    if route.needs_if_match:
-        etag = {"type": "string", "pattern": r'^("[0-9]+"|\*)$'}
-        found.append({"name": "If-Match", "in": "header", "required": True, "schema": etag})
+    etag = {"type": "string", "pattern": r'^("[0-9a-zA-Z]+"|\*)$'}
+    for header in route.conditions:
+        schema = etag if header == "If-Match" else {"type": "string", "enum": ["*"]}
+        found.append({"name": header, "in": "header", "required": route.needs_if_match, "schema": schema})
     return found

@@ -34,6 +34,7 @@ _HTTP_KINDS = (
     ProblemKind(code="not_acceptable", status=406, title="No representation that the client accepts is available."),
     ProblemKind(code="timeout", status=408, title="The request did not arrive in time.", retryable=True),
     ProblemKind(code="in_progress", status=409, title="A request with this Idempotency-Key is still running.", retryable=True),
+    ProblemKind(code="not_configured", status=409, title="This server was not set up for that."),
     ProblemKind(code="gone", status=410, title="This was used, has ended or was removed."),
     ProblemKind(code="precondition_failed", status=412, title="The resource is at another revision."),
     ProblemKind(code="too_large", status=413, title="The request is too large."),

@@ -73,6 +73,8 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict[str, str])
     etag: str | int | None = None
     """The revision of a single resource."""
+    about: str = ""
+    """What was acted on, for the audit, if the address does not say it."""
 
 
 @dataclass
@@ -88,6 +90,8 @@ class Call:
     body: Any
     request_key: RequestKey | None = None
     """The idempotency key, for a handler that keeps its reply in the commit that does what was requested."""
+    about: str = ""
+    """What was acted on, as the reply says it for the audit."""
 
     @property
     def well(self) -> AsyncStepwell:
@@ -130,6 +134,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     is_admin_bind: bool = False
     """Whether it is served on loopback only, unless the server was opened for it."""
     needs_if_match: bool = False
+    conditions: tuple[str, ...] = ()
+    """Conditional headers that it compares, beside those of every GET."""
     media: str = "application/json"
     example: Mapping[str, Any] = {}
     """A body that works on a new store with the workflows of the example; a test sends it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
@@ -131,6 +132,7 @@ def serve(
     open_admin: bool = False,
     proxy: ProxyIdentity | None = None,
     limits: HttpLimits | None = None,
+    backups: str | Path | None = None,
     grace_seconds: float | None = None,
     prepare: Callable[[AsyncStepwell], Awaitable[None]] | None = None,
     on_ready: Callable[[str], None] = lambda _: None,
@@ -140,15 +142,16 @@ def serve(
     - ``well``: it is opened and closed here.
     - ``host``, ``port``: where to listen. On loopback, the address that ``on_ready`` gets is a one-time link that signs in.
     - ``allowed_hosts``: the names of this server; on loopback, only the names of loopback by default.
-    - ``open_admin``: True to answer metrics and the details of health to other machines, too.
+    - ``open_admin``: True to answer metrics, the details of health, backups and migrations to other machines, too.
     - ``proxy``: a proxy in front that names signed-in people in a header; None: headers identify no caller.
+    - ``backups``: the folder that backups are made into; None: none are made.
     - ``grace_seconds``: how long steps under way may take after the signal; None: they are waited for.
     - ``prepare``: called with the open well before the address is printed.
     - ``on_ready``: called with the address once requests are answered.
     """
     is_local = host in LOOPBACK
     names = allowed_hosts or (("localhost", "127.0.0.1", "::1") if is_local else ())
-    app = stepwell_app(well, proxy=proxy, limits=limits, allowed_hosts=names, open_admin=open_admin)
+    app = stepwell_app(well, proxy=proxy, limits=limits, allowed_hosts=names, open_admin=open_admin, backups=backups)
 
     async def ready(address: str) -> None:
         if prepare is not None:

@@ -20,7 +20,10 @@ __all__ = ["serve"]
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", "-p", type=click.IntRange(0, 65_535), default=8420, show_default=True, help="The port; 0 for a free one.")
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name of this server; repeatable. Others are refused.")
-@click.option("--open-admin", is_flag=True, help="Answer metrics and details of health to other machines, too.")
+@click.option(
+    "--open-admin", is_flag=True, help="Answer metrics, details of health, backups and migrations to other machines, too."
+)
+@click.option("--backups", metavar="FOLDER", help="The folder that backups are made into. Default: none are made.")
 @click.option("--worker/--no-worker", default=True, show_default=True, help="Run workflows in this process, too.")
 @click.option(
     "--grace-seconds",
@@ -41,6 +44,7 @@ def serve(
     port: int,
     hosts: tuple[str, ...],
     open_admin: bool,
+    backups: str | None,
     worker: bool,
     grace_seconds: float,
     identity_header: str | None,
@@ -93,6 +97,7 @@ def serve(
             port=port,
             allowed_hosts=hosts,
             open_admin=open_admin,
+            backups=backups,
             proxy=proxy,
             grace_seconds=grace_seconds,
             prepare=prepare,

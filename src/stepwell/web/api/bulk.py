@@ -1,26 +1,28 @@
-"""The route of bulk actions: first a dry run that returns a hash, then the action on exactly those runs."""
+"""Routes of bulk actions: first a dry run that returns a hash, then the action on exactly those runs, followed until its end."""
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from stepwell.errors import StepwellError
+from stepwell.errors import NotFound
 from stepwell.model.access import Role
-from stepwell.web.api.runs import RUN_FIELDS, check_owned, find_runs
+from stepwell.web.api.runs import RUN_FIELDS, check_owned, find_runs, preferred_wait
+from stepwell.web.bulk_operations import BulkFailure, BulkOperation
 from stepwell.web.filters import parse_filter
-from stepwell.web.problem import HttpProblem, kind_of
+from stepwell.web.problem import HttpProblem
 from stepwell.web.route import Call, Reply, api_route
 
 __all__ = ["ROUTES"]
 
-_MOST = 1_000
-_SCANNED = 20_000
-_AT_ONCE = 20
+_MOST = 10_000
+_SCANNED = 50_000
 _EXAMPLES = 10
+_MOST_FAILURES = 1_000
+_WAIT_SECONDS = 2.0
 
 
 class BulkAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,26 +38,25 @@ class BulkAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What a dry run returned; without it, this is a dry run."""
 
 
-class BulkFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """A run for which the action was refused."""
-
-    execution_id: str
-    code: str
-    detail: str
-
-
 class BulkReport(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of an action: intended, or carried out."""
 
     is_dry_run: bool
     count: int
-    """How many runs match, at most a thousand: repeat it for more."""
+    """How many runs match, at most ten thousand: repeat it for more."""
     has_more: bool
     examples: list[str]
     hash: str
     """Send it to act on exactly these runs."""
+    bulk_id: str | None = None
+    """Of the operation, for its page and to abort it; null in a dry run."""
+    action: str = ""
     done: int = 0
     failures: list[BulkFailure] = []
+    """Those that were refused, and why: the first thousand."""
+    failed: int = 0
+    is_ended: bool = False
+    is_aborted: bool = False
 
 
 async def bulk_runs(call: Call) -> Reply:
@@ -85,18 +86,57 @@ async def bulk_runs(call: Call) -> Reply:
         raise HttpProblem(
             "precondition_failed", "other runs match now than in the dry run; look again", hash=digest, count=len(ids)
         )
-    gate = asyncio.Semaphore(_AT_ONCE)
+    operation = BulkOperation(call.workspace, body.action, ids)
+    call.server.bulk.start(operation, partial(_act, call, body.action))
+    await operation.wait(_seconds(call))
+    report = _progress(operation, report)
+    about = f"{body.action} {len(ids)} runs" + (f" that match {body.filter}" if terms else "")
+    if operation.is_ended:
+        return Reply(report, about=about)
+    return Reply(report, 202, {"Location": f"{call.base}/bulk/{operation.bulk_id}", "Retry-After": "1"}, about=about)
 
-    async def act(execution_id: str) -> BulkFailure | None:
-        async with gate:
-            try:
-                await _act(call, body.action, execution_id)
-            except StepwellError as error:
-                return BulkFailure(execution_id=execution_id, code=kind_of(error).code, detail=error.message)
-        return None
 
-    failures = [each for each in await asyncio.gather(*map(act, ids)) if each is not None]
-    return Reply(msgspec.structs.replace(report, done=len(ids) - len(failures), failures=failures))
+def _seconds(call: Call) -> float:
+    """Return how long to wait for the end: what the caller prefers, else a while in which most actions end."""
+    preferred = preferred_wait(call)
+    return _WAIT_SECONDS if preferred is None else preferred
+
+
+def _progress(operation: BulkOperation, report: BulkReport) -> BulkReport:
+    return msgspec.structs.replace(
+        report,
+        bulk_id=operation.bulk_id,
+        action=operation.action,
+        done=operation.done,
+        failures=operation.failures[:_MOST_FAILURES],
+        failed=len(operation.failures),
+        is_ended=operation.is_ended,
+        is_aborted=operation.is_aborted,
+    )
+
+
+def _found(call: Call) -> BulkOperation:
+    operation = call.server.bulk.get(call.path["bulk_id"], call.workspace)
+    if operation is None:
+        raise NotFound(f"this server knows no bulk operation {call.path['bulk_id']!r}: it forgets them when it ends")
+    return operation
+
+
+def _report(operation: BulkOperation) -> BulkReport:
+    ids = list(operation.ids)
+    return _progress(operation, BulkReport(is_dry_run=False, count=len(ids), has_more=False, examples=ids[:_EXAMPLES], hash=""))
+
+
+async def get_bulk(call: Call) -> Reply:
+    """Return how far a bulk action is."""
+    return Reply(_report(_found(call)))
+
+
+async def abort_bulk(call: Call) -> Reply:
+    """Begin with no further run of a bulk action; what was done stays done."""
+    operation = _found(call)
+    operation.abort()
+    return Reply(_report(operation), 202)
 
 
 async def _act(call: Call, action: str, execution_id: str) -> None:
@@ -110,11 +150,14 @@ async def _act(call: Call, action: str, execution_id: str) -> None:
 
 
 ROUTES = (
+    api_route("GET /bulk/{bulk_id}", get_bulk, BulkReport),
+    api_route("POST /bulk/{bulk_id}/abort", abort_bulk, BulkReport, Role.OPERATOR, status=202),
     api_route(
         "POST /bulk",
         bulk_runs,
         BulkReport,
         Role.OPERATOR,
+        statuses={202: BulkReport},
         body=BulkAction,
         example={"action": "retry", "filter": "status:FAILED"},
     ),

@@ -19,6 +19,7 @@ from stepwell.queue.statistics import Demand, LaneStats
 from stepwell.queue.worker_presence import WorkerPresence
 from stepwell.web.filters import parse_filter
 from stepwell.web.paging import Count, page_reply
+from stepwell.web.preconditions import check_edit, etag_of
 from stepwell.web.problem import HttpProblem
 from stepwell.web.route import Call, Page, Reply, api_route
 
@@ -185,14 +186,19 @@ async def list_workers(call: Call) -> Reply:
 
 async def get_queue(call: Call) -> Reply:
     """Return the settings of a queue."""
-    return Reply(await call.well.queue.get(call.path["queue"]))
+    found = await call.well.queue.get(call.path["queue"])
+    return Reply(found, etag=etag_of(found))
 
 
 async def put_queue(call: Call) -> Reply:
     """Set limits of a queue."""
     body: QueueLimits = call.body
-    changed = await call.well.queue.put(call.path["queue"], concurrency=body.concurrency, rate_per_second=body.rate_per_second)
-    return Reply(changed)
+    name = call.path["queue"]
+    async with call.server.edits:
+        known = await call.well.queue.get(name)
+        check_edit(call, etag_of(known), is_new=known == QueueSettings(name=name))
+        changed = await call.well.queue.put(name, concurrency=body.concurrency, rate_per_second=body.rate_per_second)
+    return Reply(changed, etag=etag_of(changed))
 
 
 async def pause_queue(call: Call) -> Reply:
@@ -231,6 +237,7 @@ ROUTES = (
         QueueSettings,
         Role.ADMIN,
         body=QueueLimits,
+        conditions=("If-Match", "If-None-Match"),
         is_store_wide=True,
         example={"concurrency": 4},
     ),

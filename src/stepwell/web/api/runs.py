@@ -35,7 +35,7 @@ from stepwell.web.preconditions import check_if_match
 from stepwell.web.problem import HttpProblem
 from stepwell.web.route import Call, Page, Reply, api_route
 
-__all__ = ["ROUTES", "RUN_FIELDS", "STREAM_FIELDS", "FoundRuns", "check_owned", "find_runs", "owned_run"]
+__all__ = ["ROUTES", "RUN_FIELDS", "STREAM_FIELDS", "FoundRuns", "check_owned", "find_runs", "owned_run", "preferred_wait"]
 
 STREAM_FIELDS: dict[str, frozenset[str] | None] = {"status": frozenset(map(str, Status)), "workflow": None}
 """The fields by which streams of runs are filtered."""
@@ -46,6 +46,8 @@ _SCANNED = 2_000
 _READ = 500
 """The same if the failures of runs have to be read."""
 _COUNTED = 1_000
+_LARGEST_READ = 1_000
+"""Runs that are read from the store at once."""
 
 Revision = Annotated[int, Meta(ge=0)]
 Name = Annotated[str, Meta(min_length=1, max_length=512)]
@@ -335,7 +337,7 @@ async def find_runs(
     items: list[ExecutionSummary] = []
     looked = 0
     while looked < scanned:
-        size = min(max(limit + 1 - len(items), 1) if terms.keys() <= _INDEXED else 200, scanned - looked)
+        size = min(max(limit + 1 - len(items), 1) if terms.keys() <= _INDEXED else 200, _LARGEST_READ, scanned - looked)
         page = await call.well.executions.list(
             workspace=workspace, status=status, workflow=terms.get("workflow"), after=after, limit=size
         )
@@ -458,7 +460,7 @@ async def _start(call: Call, workflow: str, value: Any, execution_id: str) -> Re
         told = {"content-type": "application/json", "location": headers["Location"]}
         kept = call.request_key, KeptReply(call.request_key.fingerprint, 202, told, text)
     run = await call.well.start(workflow, value, workspace=call.workspace, execution_id=execution_id, kept=kept)
-    seconds = _preferred_wait(call)
+    seconds = preferred_wait(call)
     if seconds is None:
         return Reply(started, 202, headers)
     with suppress(StepwellError, TimeoutError):  # how it ended is in the view
@@ -470,7 +472,7 @@ async def _start(call: Call, workflow: str, value: Any, execution_id: str) -> Re
     return Reply(await view_of(call, summary), 200, headers, etag=summary.revision)
 
 
-def _preferred_wait(call: Call) -> float | None:
+def preferred_wait(call: Call) -> float | None:
     """Return how many seconds the caller prefers to wait for the result (RFC 7240), or None."""
     found = re.search(r"(?:^|[,;])\s*wait=(\d{1,5})\s*(?:$|[,;])", call.request.headers.get("prefer", ""))
     return None if found is None else min(float(found[1]), call.server.limits.wait_seconds)
@@ -709,7 +711,7 @@ ROUTES = (
         statuses={200: RunView},
         example={"workflow": "greet", "input": "Ada"},
     ),
-    api_route("DELETE /runs/{execution_id}", delete_run, None, Role.ADMIN, needs_if_match=True),
+    api_route("DELETE /runs/{execution_id}", delete_run, None, Role.ADMIN, needs_if_match=True, conditions=("If-Match",)),
     api_route("GET /runs/{execution_id}/result", get_result, RunView, query=ResultQuery, statuses={202: RunView}),
     api_route("GET /runs/{execution_id}/state", get_run_state, RunState, query=StateQuery),
     api_route("GET /runs/{execution_id}/steps", list_steps, Page[StepRecord], query=StateQuery),

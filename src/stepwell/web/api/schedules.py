@@ -15,6 +15,7 @@ from stepwell.model.value import Value
 from stepwell.queue.schedule import ScheduleSummary, no_schedule
 from stepwell.web.api.queue import EnqueuedItem
 from stepwell.web.paging import PageQuery, sorted_page
+from stepwell.web.preconditions import check_edit, check_if_match, etag_of
 from stepwell.web.route import Call, Page, Reply, api_route
 
 __all__ = ["ROUTES"]
@@ -89,18 +90,31 @@ async def list_schedules(call: Call) -> Reply:
 
 async def get_schedule(call: Call) -> Reply:
     """Return a schedule."""
-    return Reply(await _owned(call))
+    found = await _owned(call)
+    return Reply(found, etag=_etag(found))
+
+
+def _etag(schedule: ScheduleSummary) -> str:
+    """Return the ETag of the settings of a schedule: its ticks change nothing."""
+    return etag_of(msgspec.structs.replace(schedule, next_at=None, last_at=None))
 
 
 async def put_schedule(call: Call) -> Reply:
     """Create or replace a schedule."""
+    async with call.server.edits:
+        try:
+            check_edit(call, _etag(await _owned(call)))
+        except NotFound:
+            if call.path["name"] in {each.name for each in await call.well.schedules.list()}:
+                raise AlreadyExists("names of schedules are unique in a store, and this one is taken; choose another") from None
+            check_edit(call, None)
+        done = await _put(call)
+    return Reply(done, etag=_etag(done))
+
+
+async def _put(call: Call) -> ScheduleSummary:
     name, body = call.path["name"], call.body
-    try:
-        await _owned(call)
-    except NotFound:
-        if name in {each.name for each in await call.well.schedules.list()}:
-            raise AlreadyExists("names of schedules are unique in a store, and this one is taken; choose another") from None
-    done = await call.well.schedules.put(
+    return await call.well.schedules.put(
         name,
         body.workflow,
         body.input,
@@ -114,12 +128,14 @@ async def put_schedule(call: Call) -> Reply:
         priority=body.priority,
         max_attempts=body.max_attempts,
     )
-    return Reply(done)
 
 
 async def delete_schedule(call: Call) -> Reply:
     """Delete a schedule."""
-    await call.well.schedules.delete((await _owned(call)).name)
+    async with call.server.edits:
+        found = await _owned(call)
+        check_if_match(call, _etag(found))
+        await call.well.schedules.delete(found.name)
     return Reply()
 
 
@@ -168,9 +184,10 @@ ROUTES = (
         ScheduleSummary,
         Role.OPERATOR,
         body=PutSchedule,
+        conditions=("If-Match", "If-None-Match"),
         example={"workflow": "greet", "cron": "0 3 * * *", "zone": "Europe/Berlin"},
     ),
-    api_route("DELETE /schedules/{name}", delete_schedule, None, Role.OPERATOR),
+    api_route("DELETE /schedules/{name}", delete_schedule, None, Role.OPERATOR, conditions=("If-Match",)),
     api_route("POST /schedules/{name}/pause", pause_schedule, ScheduleSummary, Role.OPERATOR),
     api_route("POST /schedules/{name}/resume", resume_schedule, ScheduleSummary, Role.OPERATOR),
     api_route("POST /schedules/{name}/run", run_schedule, EnqueuedItem, Role.OPERATOR, status=202),

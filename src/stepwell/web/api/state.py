@@ -299,9 +299,10 @@ ROUTES = (
         EntryView,
         Role.OPERATOR,
         body=PutEntry,
+        conditions=("If-Match", "If-None-Match"),
         example={"value": {"seats": 5}, "ttl_ms": 86400000},
     ),
-    api_route("DELETE /state/{scope}/keys/{key}", delete_entry, None, Role.OPERATOR),
+    api_route("DELETE /state/{scope}/keys/{key}", delete_entry, None, Role.OPERATOR, conditions=("If-Match",)),
     api_route(
         "POST /state/{scope}/keys/{key}/increment",
         increment_entry,

@@ -7,6 +7,7 @@ from stepwell.web.api import (
     bulk,
     definitions,
     errors,
+    maintenance,
     queue,
     retention,
     runs,
@@ -34,5 +35,6 @@ TABLE = RouteTable(
         *retention.ROUTES,
         *state.ROUTES,
         *webhooks.ROUTES,
+        *maintenance.ROUTES,
     )
 )

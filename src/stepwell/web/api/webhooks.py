@@ -13,7 +13,7 @@ from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint
 from stepwell.web.paging import PageQuery, sorted_page
 from stepwell.web.route import Call, Page, Reply, api_route
 
-__all__ = ["ROUTES"]
+__all__ = ["ROUTES", "WebhookView"]
 
 EventName = Literal["run.completed", "run.failed", "run.cancelled"]
 

@@ -14,6 +14,7 @@ from stepwell.model.queue_item import Tier, Workspace
 from stepwell.queue.workspaces import no_workspace
 from stepwell.state.request_log import AuditEntry
 from stepwell.web.paging import PageQuery, page_reply, sorted_page
+from stepwell.web.preconditions import check_edit, etag_of
 from stepwell.web.problem import HttpProblem
 from stepwell.web.route import Call, Page, Reply, api_route
 
@@ -91,7 +92,16 @@ async def list_workspaces(call: Call) -> Reply:
 
 async def get_workspace(call: Call) -> Reply:
     """Return a workspace."""
-    return Reply(await call.well.workspaces.get(_reached(call)))
+    found = await call.well.workspaces.get(_reached(call))
+    return Reply(found, etag=etag_of(found))
+
+
+async def _known(call: Call) -> str | None:
+    """Return the ETag of the workspace that the address names; None if it does not exist yet."""
+    try:
+        return etag_of(await call.well.workspaces.get(call.path["workspace_id"]))
+    except NotFound:
+        return None
 
 
 def _reached(call: Call) -> str:
@@ -104,7 +114,10 @@ def _reached(call: Call) -> str:
 
 async def put_workspace(call: Call) -> Reply:
     """Create or change a workspace."""
-    return Reply(await call.well.workspaces.put(call.path["workspace_id"], tier=call.body.tier, is_paused=call.body.is_paused))
+    async with call.server.edits:
+        check_edit(call, await _known(call))
+        done = await call.well.workspaces.put(call.path["workspace_id"], tier=call.body.tier, is_paused=call.body.is_paused)
+    return Reply(done, etag=etag_of(done))
 
 
 async def pause_workspace(call: Call) -> Reply:
@@ -125,15 +138,20 @@ async def get_usage(call: Call) -> Reply:
 async def put_override(call: Call) -> Reply:
     """Give a workspace another limit than its tier's for a while; it ends by itself."""
     body: OverrideBody = call.body
-    done = await call.well.workspaces.override(
-        call.path["workspace_id"], call.path["limit"], body.value, span=body.ttl_ms / 1000, reason=body.reason
-    )
-    return Reply(done)
+    async with call.server.edits:
+        check_edit(call, await _known(call))
+        done = await call.well.workspaces.override(
+            call.path["workspace_id"], call.path["limit"], body.value, span=body.ttl_ms / 1000, reason=body.reason
+        )
+    return Reply(done, etag=etag_of(done))
 
 
 async def delete_override(call: Call) -> Reply:
     """End the override of a limit now."""
-    return Reply(await call.well.workspaces.end_override(call.path["workspace_id"], call.path["limit"]))
+    async with call.server.edits:
+        check_edit(call, await _known(call))
+        done = await call.well.workspaces.end_override(call.path["workspace_id"], call.path["limit"])
+    return Reply(done, etag=etag_of(done))
 
 
 async def list_tiers(call: Call) -> Reply:
@@ -141,11 +159,28 @@ async def list_tiers(call: Call) -> Reply:
     return await sorted_page(call, await call.well.workspaces.tiers(), lambda each: each.name, "tiers")
 
 
+async def get_tier(call: Call) -> Reply:
+    """Return a tier."""
+    found = await _tier(call)
+    if found is None:
+        raise NotFound(f"there is no tier {call.path['tier']!r}")
+    return Reply(found, etag=etag_of(found))
+
+
+async def _tier(call: Call) -> Tier | None:
+    name = call.path["tier"].lower()
+    return next((each for each in await call.well.workspaces.tiers() if each.name == name), None)
+
+
 async def put_tier(call: Call) -> Reply:
     """Create or change a tier."""
     body: TierBody = call.body
     given: dict[str, Any] = {name: getattr(body, name) for name in body.__struct_fields__}
-    return Reply(await call.well.workspaces.put_tier(call.path["tier"], **given))
+    async with call.server.edits:
+        known = await _tier(call)
+        check_edit(call, None if known is None else etag_of(known))
+        done = await call.well.workspaces.put_tier(call.path["tier"], **given)
+    return Reply(done, etag=etag_of(done))
 
 
 async def list_tokens(call: Call) -> Reply:
@@ -192,6 +227,7 @@ ROUTES = (
         Workspace,
         Role.ADMIN,
         body=WorkspaceBody,
+        conditions=("If-Match", "If-None-Match"),
         is_store_wide=True,
         example={"tier": "scale"},
     ),
@@ -204,12 +240,30 @@ ROUTES = (
         Workspace,
         Role.ADMIN,
         body=OverrideBody,
+        conditions=("If-Match",),
         is_store_wide=True,
         example={"value": 20, "ttl_ms": 604800000, "reason": "import of May"},
     ),
-    api_route("DELETE /workspaces/{workspace_id}/overrides/{limit}", delete_override, Workspace, Role.ADMIN, is_store_wide=True),
+    api_route(
+        "DELETE /workspaces/{workspace_id}/overrides/{limit}",
+        delete_override,
+        Workspace,
+        Role.ADMIN,
+        is_store_wide=True,
+        conditions=("If-Match",),
+    ),
     api_route("GET /tiers", list_tiers, Page[Tier], query=PageQuery),
-    api_route("PUT /tiers/{tier}", put_tier, Tier, Role.ADMIN, body=TierBody, is_store_wide=True, example={"concurrency": 8}),
+    api_route("GET /tiers/{tier}", get_tier, Tier),
+    api_route(
+        "PUT /tiers/{tier}",
+        put_tier,
+        Tier,
+        Role.ADMIN,
+        body=TierBody,
+        is_store_wide=True,
+        conditions=("If-Match", "If-None-Match"),
+        example={"concurrency": 8},
+    ),
     api_route("GET /access_tokens", list_tokens, Page[AccessToken], Role.ADMIN, query=PageQuery),
     api_route(
         "POST /access_tokens",
