@@ -11,9 +11,11 @@ import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import httpx
 import uvicorn
 
 import stepwell
@@ -34,6 +36,9 @@ SAMPLES = {
     "scope": "workspace",
     "key": "greeting",
     "token_id": "none",
+    "webhook": "shop",
+    "bulk_id": "none",
+    "delivery_id": "none",
     "fingerprint": "none",
     "workspace_id": "default",
 }
@@ -200,7 +205,18 @@ async def site_of(well: AsyncStepwell, stack: AsyncExitStack, samples: dict[str,
         tokens[name] = issued.text
         identity = Identity(name=name, role=role, workspace=workspace, token_id=issued.token.token_id)
         sessions[name] = await well.access.open_session(identity)
-    return Site(await stack.enter_async_context(listening(stepwell_app(well))), sessions, tokens, samples)
+    origin = await stack.enter_async_context(listening(stepwell_app(well, backups=stack.enter_context(TemporaryDirectory()))))
+    if samples is not SAMPLES:
+        samples["bulk_id"] = await act_on_many(origin, tokens["operator"])
+    return Site(origin, sessions, tokens, samples)
+
+
+async def act_on_many(origin: str, token: str) -> str:
+    """Carry out a bulk action of which one part is refused, and return its id."""
+    async with httpx.AsyncClient(base_url=origin, headers={"Authorization": f"Bearer {token}"}) as client:
+        body = {"action": "retry", "ids": ["order-1"]}
+        planned = (await client.post("/api/v1/bulk", json=body)).json()
+        return str((await client.post("/api/v1/bulk", json={**body, "hash": planned["hash"]})).json()["bulk_id"])
 
 
 async def main() -> None:

@@ -178,7 +178,31 @@ async def manage(visit: Visit) -> None:
     await page.get_by_role("button", name="New token", exact=True).click()
     assert (await page.locator("#token").inner_text()).startswith("swt_")
 
+    await visit.go("/system")
+    await open_menu(page, "New webhook")
+    await page.get_by_label("Name of the endpoint").fill("shop")
+    await page.get_by_label("Address").locator("visible=true").fill("https://shop.example.org/hooks")
+    await page.get_by_role("button", name="New webhook", exact=True).click()
+    assert (await page.locator("#secret").inner_text()).startswith("whsec_")
+    await page.get_by_role("link", name="Back").click()
+    await open_menu(page, "Delete")
+    await page.get_by_role("button", name="Delete", exact=True).click()
+    await expect(page.locator("#notice")).to_have_text("It was deleted.")
+    await open_menu(page, "Back up now")
+    await page.get_by_role("button", name="Back up now", exact=True).click()
+    await expect(page.locator("#notice")).to_have_text("The store was backed up.")
+    await page.get_by_role("link", name="Check the newest").click()
+    await expect(page.get_by_text("The newest backup is whole")).to_be_visible()
+
+    await visit.go("/runs?filter=id:refund")
+    await page.get_by_label("All that match the filter").check()
+    await page.get_by_role("button", name="Retry…").click()
+    await page.get_by_label("Reason, for the audit").fill("the till works")
+    await page.get_by_role("button", name=re.compile("^Retry [0-9]+ runs?$")).click()
+    await expect(page.get_by_role("heading", name="Retry: 3 of 3 done")).to_be_visible()
+
     await visit.go("/audit")
+    await expect(page.get_by_role("cell", name="retry 3 runs that match id:refund").first).to_be_visible()
     await expect(page.get_by_role("cell", name="maintenance").first).to_be_visible()
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+from html import unescape
+from pathlib import Path
 
+import httpx
 import pytest
 from tests.web.dashboard.browsing import Person, browsing, text_of
 from tests.web.servers import approve, async_test, fail, greet, served
 
 from stepwell import AsyncStepwell, workflow
 from stepwell.flow import approval, define
+from stepwell.web.api.table import TABLE
 from stepwell.web.dashboard.cron_words import cron_words
 from stepwell.web.dashboard.screens.audit import cell
 from stepwell.web.dashboard.screens.definitions import fields_of
@@ -28,6 +32,12 @@ async def parcel(address: str, grams: int = 100, is_express: bool = False) -> di
 async def reason_of(person: Person, workspace: str = "acme") -> str | None:
     """The reason of the newest entry of the audit."""
     return (await person.well.requests.audit(workspace))[0].reason
+
+
+def etag_on(page: httpx.Response) -> str:
+    """The ETag that the forms of a page send back."""
+    [etag] = set(re.findall(r'name="etag" value="(\w+)"', page.text))
+    return etag
 
 
 @async_test
@@ -52,7 +62,8 @@ async def test_a_queue_is_paused_resumed_and_limited_with_a_reason():
         assert "It is paused." in page
         await person.send("/queues/mail/resume")
         assert not (await person.well.queue.get("mail")).is_paused
-        await person.send("/queues/mail/limits", concurrency="3", rate_per_second="")
+        etag = etag_on(await person.open("/queues/mail"))
+        await person.send("/queues/mail/limits", concurrency="3", rate_per_second="", etag=etag)
         assert (await person.well.queue.get("mail")).concurrency == 3
         wrong = await person.send("/queues/mail/limits", concurrency="many")
         assert (wrong.status_code, "is no number" in text_of(wrong)) == (422, True)
@@ -66,12 +77,14 @@ async def test_a_workspace_is_paused_by_its_admin_and_overridden_only_for_all_of
         assert "is paused: none of its items start" in text_of(await store.open("/queues?workspace=acme"))
         await store.send("/workspace/resume?workspace=acme")
         fields = {"limit": "concurrency", "value": "20", "for": "7d", "reason": "import of May"}
-        assert (await store.send("/workspace/override?workspace=acme", **fields)).status_code == 303
+        etag = etag_on(await store.open("/queues?workspace=acme"))
+        assert (await store.send("/workspace/override?workspace=acme", etag=etag, **fields)).status_code == 303
         assert (await store.well.workspaces.get("acme")).overrides["concurrency"].value == 20
         assert "import of May" in text_of(await store.open("/queues?workspace=acme"))
         without_end = await store.send("/workspace/override?workspace=acme", **{**fields, "for": ""})
         assert (without_end.status_code, "ends by itself" in text_of(without_end)) == (422, True)
-        await store.send("/workspace/end_override?workspace=acme", limit="concurrency")
+        etag = etag_on(await store.open("/queues?workspace=acme"))
+        await store.send("/workspace/end_override?workspace=acme", limit="concurrency", etag=etag)
         assert "import of May" not in text_of(await store.open("/queues?workspace=acme"))
     async with browsing("acme", worker=False) as admin:
         refused = await admin.send("/workspace/override", **fields)
@@ -296,6 +309,73 @@ async def test_a_token_is_made_shown_once_and_revoked():
         assert await person.well.access.identify(text) is None
     async with browsing("operator") as operator:
         assert (await operator.send("/system/tokens", name="x")).status_code == 403
+
+
+@async_test
+async def test_a_webhook_is_made_changed_replayed_and_deleted():
+    async with browsing() as person:
+        url = "https://shop.example.org/hooks"
+        made = await person.send("/system/webhooks", name="shop", url=url, event="run.failed", reason="orders")
+        [secret] = set(re.findall(r"whsec_[\w+/=]+", made.text))
+        assert secret not in (await person.open("/system")).text
+        assert await reason_of(person) == "orders"
+        await person.send("/system/webhooks", name="shop", url=f"{url}/2", event="run.completed")
+        endpoint = await person.well.webhooks.within("acme").get("shop")
+        assert (endpoint.url, endpoint.events) == (f"{url}/2", ("run.completed",))
+        rotated = await person.send("/system/webhooks/shop/rotate")
+        assert set(re.findall(r"whsec_[\w+/=]+", rotated.text)) != {secret}
+        await person.well.create("done", "acme")
+        async with person.well.transaction("done") as tx:
+            tx.set_status("RUNNING")
+            tx.set_status("COMPLETED")
+        [delivery] = await person.well.webhooks.within("acme").deliveries()
+        assert "Not accepted yet" in text_of(await person.open("/system"))
+        replayed = await person.send(f"/system/deliveries/{delivery.delivery_id}/replay")
+        assert "done=replayed" in replayed.headers["location"]
+        assert (await person.send("/system/webhooks", name="shop", url="http://127.0.0.1", event="run.failed")).status_code == 422
+        assert (await person.send("/system/webhooks", name="shop", url=url)).status_code == 422
+        await person.send("/system/webhooks/shop/delete")
+        assert await person.well.webhooks.within("acme").list() == []
+    async with browsing("operator") as operator:
+        assert (await operator.send("/system/webhooks", name="x", url=url, event="run.failed")).status_code == 403
+
+
+@async_test
+async def test_the_store_is_backed_up_and_the_backup_checked_on_the_page(tmp_path: Path):
+    async with browsing("store", backups=tmp_path / "backups") as person:
+        assert "on the machine of the server alone" in text_of(await person.open("/system"))
+        assert (await person.send("/system/backups")).status_code == 404
+    async with browsing("store", backups=tmp_path / "backups", open_admin=True) as person:
+        assert "Nothing was backed up yet" in text_of(await person.open("/system"))
+        assert (await person.send("/system/backups", reason="before")).status_code == 303
+        assert await reason_of(person, "default") == "before"
+        assert "The newest backup is whole" in text_of(await person.open("/system?check=1"))
+    async with browsing("store", open_admin=True) as person:
+        assert "keeps no backups" in text_of(await person.open("/system"))
+
+
+@async_test
+async def test_the_page_of_the_api_has_every_address():
+    async with browsing() as person:
+        page = await person.open("/api")
+        for route in TABLE.routes:
+            assert f'id="{route.name}"' in page.text, route.name
+            assert route.summary in unescape(page.text), route.name
+
+
+@async_test
+async def test_a_limit_is_not_changed_on_top_of_a_change_of_somebody_else():
+    async with browsing("store") as person:
+        await person.well.queue.put("mail", concurrency=2)
+        page = await person.open("/queues/mail")
+        etag = etag_on(page)
+        await person.well.queue.put("mail", concurrency=3)
+        late = await person.send("/queues/mail/limits", concurrency="9", etag=etag)
+        assert late.status_code == 412
+        assert (await person.well.queue.get("mail")).concurrency == 3
+        await person.well.schedules.put("nightly", greet, every=60)
+        again = await person.send("/new_schedule", name="nightly", workflow="greet", every="5m")
+        assert again.status_code == 412
 
 
 async def waiting(person: Person, execution_id: str) -> None:

@@ -87,6 +87,8 @@ NOTICES = {
     "redriven": "The item runs again.",
     "enqueued": "It was enqueued.",
     "removed": "It was deleted.",
+    "backed_up": "The store was backed up.",
+    "replayed": "The message is sent again now.",
 }
 """What a page says after an action, by the parameter ``done`` of its address: never a text from the address itself."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-__all__ = ["ago", "environment", "html_page", "new_nonce", "readable_bytes", "readable_ms", "security_policy"]
+__all__ = ["ago", "environment", "html_page", "new_nonce", "readable_bytes", "readable_ms", "security_policy", "sentence"]
 
 THEMES = ("auto", "light", "dark")
 ZONES = ("utc", "local")
@@ -70,6 +70,12 @@ def readable_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} GiB"
+
+
+def sentence(text: str) -> str:
+    """Return a message of the library as a sentence of its own: with a capital letter, and a full stop unless it has an end."""
+    begun = text[:1].upper() + text[1:]
+    return begun if begun.endswith((".", "!", "?", ":")) or not begun else f"{begun}."
 
 
 def ago(at: datetime, now: datetime) -> str:
@@ -122,7 +128,7 @@ def environment() -> Environment:
     )
     filters: dict[str, Any] = made.filters
     filters.update(duration=readable_ms, size=readable_bytes, stamp=_stamp, iso=_iso, pretty=_pretty, compact=_compact, ago=ago)
-    filters.update(run_ms=_run_ms, segment=segment)
+    filters.update(run_ms=_run_ms, segment=segment, sentence=sentence)
     known: dict[str, Any] = made.globals
     known.update(filter_text=filter_text, statuses=tuple(map(str, Status)), finals=FINAL, drawn=Markup, unset=msgspec.UNSET)
     return made

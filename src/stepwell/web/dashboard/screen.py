@@ -144,14 +144,14 @@ class View:
         body: Any = None,
         *,
         reason: str | None = None,
-        expected: int | None = None,
+        expected: int | str | None = None,
         **query: object,
     ) -> Any:
         """Carry out a route of the API that changes something, with an entry in the audit, and return the body of its reply.
 
         - ``body``: as a client would send it in JSON.
         - ``reason``: for the audit.
-        - ``expected``: the revision that the resource must have, 0 for one that must not exist; None: not compared.
+        - ``expected``: the revision or ETag that the resource must have, 0 for one that must not exist; None: not compared.
         """
         request = self.request
         if expected is not None:

@@ -68,12 +68,24 @@ async def _needs(view: View, groups: Sequence[ErrorGroup], lanes: Sequence[LaneS
     """Return what needs attention: answers that runs wait for, open groups of errors, dead items, full queues, lost workers."""
     offers: list[OpenOffer] = (await view.get("list_approvals", limit=_SHOWN)).items
     needs = [
-        Need("approvals", f"{each.title or each.name} for {each.workflow_id}", view.url(page_of(each.execution_id)), each.kind)
+        Need(
+            "approvals",
+            each.title or each.name,
+            view.url(page_of(each.execution_id)),
+            f"{each.kind} for {each.execution_id} of {each.workflow_id}",
+        )
         for each in offers
     ]
     for group in [group for group in groups if group.status == "open"][:_SHOWN]:
         where = f" in {group.step}" if group.step else ""
-        needs.append(Need("errors", f"{group.kind}{where}", view.url(f"/errors/{group.fingerprint}"), f"{group.count} runs"))
+        needs.append(
+            Need(
+                "errors",
+                f"{group.kind}{where}",
+                view.url(f"/errors/{group.fingerprint}"),
+                f"{group.count} run{'' if group.count == 1 else 's'}",
+            )
+        )
     dead = (await view.get("list_items", filter="status:FAILED", limit=_SHOWN)).items
     if dead:
         more = "+" if len(dead) == _SHOWN else ""

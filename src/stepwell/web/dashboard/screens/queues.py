@@ -29,13 +29,15 @@ async def show_queues(view: View) -> Shown:
     """Show what waits and runs in each queue, and what the workspace may use."""
     lanes = (await view.get("list_lanes")).items
     here = {"workspace_id": view.workspace}
-    workspace = await view.get("get_workspace", here)
+    found = await view.reply("get_workspace", here)
+    workspace = found.body
     tiers = {each.name: each for each in (await view.get("list_tiers", limit=200)).items}
     values = {
         "lanes": lanes,
         "queues": {each.queue: await view.get("get_queue", {"queue": each.queue}) for each in lanes},
         "reasons": await _reasons(view),
         "space": workspace,
+        "etag": found.etag,
         "usage": await view.get("get_usage", here),
         "tier": tiers.get(workspace.tier),
         "tiers": tiers.values(),
@@ -64,8 +66,10 @@ async def show_queue(view: View) -> Shown:
     queue = view.path["queue"]
     status = view.query.get("status", "")
     terms = filter_text({"queue": queue, **({"status": status} if status else {})})
+    found = await view.reply("get_queue")
     values = {
-        "queue": await view.get("get_queue"),
+        "queue": found.body,
+        "etag": found.etag,
         "page": await view.get("list_items", filter=terms, cursor=view.query.get("cursor"), limit=50),
         "lanes": [each for each in (await view.get("list_lanes")).items if each.queue == queue],
         "status": status,
@@ -100,7 +104,7 @@ async def limit_queue_form(view: View) -> Response:
     """Set the limits of a queue."""
     form = await view.form()
     body = {"concurrency": number_field(form, "concurrency"), "rate_per_second": number_field(form, "rate_per_second")}
-    await view.act("put_queue", body=body, reason=form.get("reason"))
+    await view.act("put_queue", body=body, reason=form.get("reason"), expected=form.get("etag", ""))
     return _to_queue(view, "saved")
 
 
@@ -144,7 +148,7 @@ async def put_override_form(view: View) -> Response:
         raise field_fault("for", "say for how long, such as 7d: an override ends by itself")
     body = {"value": number_field(form, "value"), "ttl_ms": ttl_ms, "reason": form.get("reason", "")}
     path = {"workspace_id": view.workspace, "limit": form.get("limit", "")}
-    await view.act("put_override", path, body=body, reason=form.get("reason"))
+    await view.act("put_override", path, body=body, reason=form.get("reason"), expected=form.get("etag", ""))
     return RedirectResponse(view.url("/queues", done="saved"), 303)
 
 
@@ -152,7 +156,7 @@ async def end_override_form(view: View) -> Response:
     """End an override now."""
     form = await view.form()
     path = {"workspace_id": view.workspace, "limit": form.get("limit", "")}
-    await view.act("delete_override", path, reason=form.get("reason"))
+    await view.act("delete_override", path, reason=form.get("reason"), expected=form.get("etag", ""))
     return RedirectResponse(view.url("/queues", done="saved"), 303)
 
 

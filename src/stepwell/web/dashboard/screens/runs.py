@@ -12,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 from starlette.responses import RedirectResponse, StreamingResponse
 
+from stepwell.errors import NotFound
 from stepwell.model.access import Role
 from stepwell.model.status import FINAL, Status
 from stepwell.runtime.progress import Progress
@@ -183,9 +184,14 @@ async def _anchored(view: View, text: str, anchor: str) -> tuple[str | None, int
     if anchor in ids:
         at = ids.index(anchor)
         return signer.cursor(binding, newer[at - 1]), at
-    summary = await view.get("get_run", {"execution_id": anchor})
+    try:
+        summary = await view.get("get_run", {"execution_id": anchor})
+    except NotFound:
+        return None, 0
+    # It matches the filter no longer, or more than a page is newer: its place in time is where the page begins.
     at = summary.created_at + timedelta(milliseconds=1)
-    return signer.cursor(binding, ExecutionSummary("", "", "", 0, Status.PENDING, 0, at, at)), _NEW
+    count = sum(each.created_at >= at for each in newer)
+    return signer.cursor(binding, ExecutionSummary("", "", "", 0, Status.PENDING, 0, at, at)), count
 
 
 async def _progress(view: View, items: list[ExecutionSummary]) -> dict[str, Progress]:
@@ -272,11 +278,16 @@ async def plan_bulk(view: View) -> Shown:
         "effect": _ACTIONS[action],
         "body": body,
     }
-    return Shown(template="bulk.html", title=f"{action.capitalize()} {report.count} runs", values=values, crumbs=run_crumbs(view))
+    return Shown(
+        template="bulk.html",
+        title=f"{action.capitalize()} {report.count} run{'' if report.count == 1 else 's'}",
+        values=values,
+        crumbs=run_crumbs(view),
+    )
 
 
-async def run_bulk(view: View) -> Shown:
-    """Carry out an action on many runs, and show what was done."""
+async def run_bulk(view: View) -> Response:
+    """Carry out an action on many runs, and lead to how far it is."""
     ids, form = await _many(view)
     action, reason = form.get("action", ""), form.get("reason", "").strip()
     if not reason:
@@ -286,8 +297,26 @@ async def run_bulk(view: View) -> Shown:
     body: dict[str, Any] = {"action": action, "hash": form.get("hash", "")}
     body |= {"ids": ids} if ids else {"filter": form.get("filter", "")}
     report: BulkReport = await view.act("bulk_runs", body=body, reason=reason)
-    values = {"report": report, "action": action}
-    return Shown(template="bulk_done.html", title="Done", values=values, crumbs=run_crumbs(view))
+    return RedirectResponse(view.url(f"/bulk/{report.bulk_id}"), 303)
+
+
+async def show_bulk(view: View) -> Shown:
+    """Show how far an action on many runs is, and which were refused."""
+    report: BulkReport = await view.get("get_bulk")
+    values = {"report": report, "skipped": report.count - report.done - report.failed if report.is_ended else 0}
+    return Shown(
+        template="bulk_done.html",
+        title=f"{report.action.capitalize()} {report.count} run{'' if report.count == 1 else 's'}",
+        values=values,
+        crumbs=run_crumbs(view),
+    )
+
+
+async def abort_bulk_form(view: View) -> Response:
+    """Begin with no further run."""
+    form = await view.form()
+    await view.act("abort_bulk", reason=form.get("reason"))
+    return RedirectResponse(view.url(f"/bulk/{view.path['bulk_id']}"), 303)
 
 
 async def _many(view: View) -> tuple[list[str], dict[str, str]]:
@@ -304,4 +333,6 @@ SCREENS = (
     screen("POST /run-views", save_view, rail="/runs", is_page=False),
     screen("POST /bulk", plan_bulk, Role.OPERATOR, rail="/runs"),
     screen("POST /bulk/run", run_bulk, Role.OPERATOR, rail="/runs"),
+    screen("GET /bulk/{bulk_id}", show_bulk, rail="/runs"),
+    screen("POST /bulk/{bulk_id}/abort", abort_bulk_form, Role.OPERATOR, rail="/runs"),
 )

@@ -101,7 +101,7 @@ async def put_schedule_form(view: View) -> Response:
     every = span_ms_field(form, "every")
     if every is not None:
         body["every_ms"] = every
-    await view.act("put_schedule", {"name": name}, body=body, reason=form.get("reason"))
+    await view.act("put_schedule", {"name": name}, body=body, reason=form.get("reason"), expected=0)
     return RedirectResponse(view.url(f"/schedules/{segment(name)}", done="saved"), 303)
 
 
