@@ -94,10 +94,13 @@ async def test_another_workspace_gets_nothing_from_any_route(name: str):
     async with served(worker=False) as api, api.client("rival") as rival:
         values = await prepare(api)
         before = await everything(api)
+        called = calls_of(api.well._parts.store)
         reply = await ask(rival, route, values)
+        foreign = called.copy()
         assert SECRET not in reply.text
         if OWN & set(route.parameters) or ("name" in route.parameters and route.tag == "schedules"):
             missing = {key: f"missing-{key}" for key in values}
+            called.clear()
             expected = await ask(rival, route, missing)
             if name in ("put_run", "put_schedule"):
                 assert reply.status_code == 409  # ids and names are unique in a store
@@ -105,7 +108,25 @@ async def test_another_workspace_gets_nothing_from_any_route(name: str):
                 assert reply.status_code in (403, 404), reply.text
                 assert reply.status_code == expected.status_code
                 assert masked(reply, route, values) == masked(expected, route, missing)
+                assert foreign == called, "what the store is asked for takes time, and so tells what exists"
         assert await everything(api) == before
+
+
+def calls_of(store: Any) -> list[str]:
+    """Note what a store is asked for from now on."""
+    called: list[str] = []
+
+    def noting(name: str, method: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            called.append(name)
+            return method(*arguments, **options)
+
+        return call
+
+    for name in dir(store):
+        if not name.startswith("_") and callable(method := getattr(store, name)) and name not in ("listen", "now_ms"):
+            setattr(store, name, noting(name, method))
+    return called
 
 
 async def everything(api: Api) -> list[object]:

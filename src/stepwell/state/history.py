@@ -138,9 +138,17 @@ class History:
         heads = yield from self.find(query)
         return [ExecutionSummary.of(head) for head in heads]
 
-    def summary(self, execution_id: str) -> Operation[ExecutionSummary]:
-        """Return the summary of one execution."""
-        return ExecutionSummary.of((yield from self.head(execution_id)))
+    def summary(self, execution_id: str, workspace_id: str | None = None) -> Operation[ExecutionSummary]:
+        """Return the summary of one execution.
+
+        - ``workspace_id``: look only in this workspace. One of another is answered like one that does not exist, after the same
+          reads: neither the reply nor its time tells that it exists.
+        """
+        found = ExecutionSummary.of((yield from self.head(execution_id)))
+        if workspace_id not in (None, found.workspace_id):
+            yield from self.missing(execution_id)
+            raise no_execution(execution_id)
+        return found
 
     def digests(self, execution_ids: Sequence[str]) -> Operation[dict[str, str]]:
         """Return the digest of the newest receipt of each execution that exists."""

@@ -108,15 +108,16 @@ class ExecutionIndex:
         workspace = id_text(workspace)
         return self._driver.run(self._parts.executions.summaries(status, workspace, workflow, after, limit))
 
-    def get(self, execution_id: Id) -> ExecutionSummary:
+    def get(self, execution_id: Id, *, workspace: Id | None = None) -> ExecutionSummary:
         """Return the summary of one execution, without loading its state.
 
         - ``execution_id``: the execution.
+        - ``workspace``: look only in this workspace; None for all of the store.
 
         Raise ``NotFound`` if there is none.
         """
-        execution_id = id_text(execution_id)
-        return self._driver.run(self._parts.executions.summary(execution_id))
+        execution_id, workspace = id_text(execution_id), id_text(workspace)
+        return self._driver.run(self._parts.executions.summary(execution_id, workspace))
 
     def digests(self, execution_ids: Iterable[str]) -> dict[str, str]:
         """Return the digest of each execution's newest receipt, in one read; an execution that does not exist is left out.

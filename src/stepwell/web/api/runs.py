@@ -25,7 +25,7 @@ from stepwell.model.trace import Trace, TraceLevel
 from stepwell.model.value import Value
 from stepwell.runtime.progress import Progress
 from stepwell.runtime.step_history import StepRecord
-from stepwell.state.history import ExecutionSummary, no_execution
+from stepwell.state.history import ExecutionSummary
 from stepwell.state.request_log import KeptReply
 from stepwell.web.authentication import credentials_of
 from stepwell.web.events import Event, EventResponse
@@ -248,10 +248,7 @@ async def check_owned(call: Call, execution_id: str) -> ExecutionSummary:
 
     Raise ``NotFound``, in the same words, for one that does not exist and one of another workspace.
     """
-    summary = await call.well.executions.get(execution_id)
-    if summary.workspace_id != call.workspace:
-        raise no_execution(execution_id)
-    return summary
+    return await call.well.executions.get(execution_id, workspace=call.workspace)
 
 
 async def view_of(call: Call, summary: ExecutionSummary) -> RunView:
