@@ -116,7 +116,7 @@ WORKSPACE = click.option("--workspace", "-w", default=DEFAULT_WORKSPACE, show_de
 ENGINE = click.option(
     "--engine",
     type=click.Choice(["local", "temporal"]),
-    help="What runs it: workers of Stepwell's own, or Temporal. Default: as `stepwell engine` says.",
+    help="The engine that runs it: Stepwell's own workers or Temporal. Default: as `stepwell engine` says.",
 )
 
 

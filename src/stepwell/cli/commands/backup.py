@@ -99,7 +99,7 @@ def restore(folder: str, at: datetime | None) -> None:
 
 @command("resume")
 def resume() -> None:
-    """Let what was restored go on: executions come due, and workspaces start their items."""
+    """Resume a restored store: executions come due, and workspaces start their items."""
     given = settings()
     with given.open() as well:
         count = well.resume_restored()

@@ -24,7 +24,7 @@ _STEPS = 10
 @click.option("--runs", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many runs to start.")
 @click.option("--at-once", type=click.IntRange(1, 1_000), default=50, show_default=True, help="How many of them at a time.")
 def bench(runs: int, at_once: int) -> None:
-    """Measure this store from this machine: runs of ten steps each, and single commits. What it makes, it deletes again.
+    """Measure this store from this machine: runs of ten steps each, and single commits. It deletes what it creates.
 
     With --json, one object. The figures of other libraries and of the bare disk are in the repository: see `make bench`.
     """

@@ -16,7 +16,11 @@ __all__ = ["demo"]
 @command("demo")
 @click.argument("story", type=click.Choice(["parcel", "bank"]), default="parcel")
 @click.option(
-    "--engine", type=click.Choice(["local", "temporal"]), default="local", show_default=True, help="What runs the parcels."
+    "--engine",
+    type=click.Choice(["local", "temporal"]),
+    default="local",
+    show_default=True,
+    help="The engine that runs the parcels.",
 )
 @click.option("--address", default="127.0.0.1:7233", show_default=True, help="Host and port of the Temporal server.")
 def demo(story: str, engine: str, address: str) -> None:

@@ -31,9 +31,10 @@ def engine() -> None:
 @click.option("--queue", help="All that is enqueued in this queue.", shell_complete=QUEUE_NAME)
 @click.option("--workflow", help="All runs of this workflow.", shell_complete=WORKFLOW_NAME)
 def choose(engine: str, workspace: str | None, queue: str | None, workflow: str | None) -> None:
-    """Choose the engine of later starts for one workspace, queue or workflow; ``default`` removes the choice.
+    """Choose the engine of later starts for one workspace, queue or workflow; "default" removes the choice.
 
-    A workflow's choice comes before its queue's, and that before its workspace's. Runs and items that exist stay where they are.
+    The choice for a workflow comes before that for its queue, and that before the one for its workspace. Existing runs and items
+    keep their engine.
     """
     given = settings()
     with given.open(creates=True) as well:

@@ -34,7 +34,7 @@ def errors() -> None:
 
 
 _workspace = click.option("--workspace", "-w", default="default", show_default=True, help="The workspace.")
-_reason = click.option("--reason", default="", help="Why, for whoever looks later.")
+_reason = click.option("--reason", default="", help="The reason, for people who look later.")
 
 
 @command("list")
@@ -75,7 +75,7 @@ def show(fingerprint: str, workspace: str) -> None:
 @_workspace
 @_reason
 def resolve(fingerprint: str, workspace: str, reason: str) -> None:
-    """Call a group solved. The next failure of its kind opens it again."""
+    """Resolve a group. The next failure of its kind opens it again."""
     given = settings()
     with given.open() as well:
         group = well.errors.within(workspace).resolve(fingerprint, reason=reason)
@@ -92,7 +92,7 @@ def resolve(fingerprint: str, workspace: str, reason: str) -> None:
 )
 @_reason
 def ignore(fingerprint: str, workspace: str, span: str | None, more: int | None, until_version: int | None, reason: str) -> None:
-    """Ignore a group until whichever comes first; without an option, until it is opened again."""
+    """Ignore a group until the first of these; without an option, until it is opened again."""
     given = settings()
     until = None if span is None else datetime.now(UTC) + timedelta(seconds=seconds_of(span, "--for"))
     with given.open() as well:

@@ -30,7 +30,7 @@ _AT = "stepwell.cli.commands.retention"
         "put": CommandEntry(f"{_AT}:put", "Set the policy of a tier."),
         "list": CommandEntry(f"{_AT}:list_", "List policies."),
         "remove": CommandEntry(f"{_AT}:remove", "Remove the policy of a tier."),
-        "plan": CommandEntry(f"{_AT}:plan", "Show what will go, and when. Nothing is removed."),
+        "plan": CommandEntry(f"{_AT}:plan", "Show what will be removed, and when. Nothing is removed now."),
         "apply": CommandEntry(f"{_AT}:apply", "Remove what is due now."),
         "show": CommandEntry(f"{_AT}:show", "Show the tombstone of a run."),
         "tombstones": CommandEntry(f"{_AT}:tombstones", "List tombstones."),
@@ -38,7 +38,7 @@ _AT = "stepwell.cli.commands.retention"
     },
 )
 def retention() -> None:
-    """Say how long runs, their values and receipts, and queue items are kept. Nothing goes without a policy."""
+    """Manage how long runs, their values and receipts, and queue items are kept. Without a policy nothing is removed."""
 
 
 _tier = click.argument("tier", metavar="TIER", default=EVERY_TIER)
@@ -53,9 +53,9 @@ _tier = click.argument("tier", metavar="TIER", default=EVERY_TIER)
 @click.option("--tombstones", type=SPAN, help="Keep tombstones for this time. Default: for ever.")
 @click.option("--archive", metavar="FOLDER", help="Write receipts into this folder before they are removed.")
 def put(tier: str, **given_rules: Any) -> None:
-    """Set the policy of TIER ("*": of all that have none), in place of the one before.
+    """Set the policy of TIER ("*": of all that have none). It replaces the present one.
 
-    A span is such as 30d; FAILED=365d is one for a status.
+    SPAN is a time such as 30d for every status; FAILED=365d is for one status.
     """
     given = settings()
     rules: dict[str, Any] = given_rules
@@ -107,10 +107,10 @@ def remove(tier: str) -> None:
 
 
 @command("plan")
-@click.option("--within", type=SPAN, default=0, help="What goes within this time. Default: what is due now.")
+@click.option("--within", type=SPAN, default=0, help="Show what is due within this time. Default: what is due now.")
 @click.option("--limit", "-n", type=click.IntRange(0, 100_000), default=50, show_default=True, help="How many runs to list.")
 def plan(within: float, limit: int) -> None:
-    """Show what will go, and when. Nothing is removed."""
+    """Show what will be removed, and when. Nothing is removed now."""
     given = settings()
     with given.open() as well:
         found = well.retention.plan(within=within, limit=limit)
@@ -149,7 +149,7 @@ def show(execution_id: str) -> None:
 
 
 @command("tombstones")
-@click.option("--workspace", "-w", help="Only those of this workspace.")
+@click.option("--workspace", "-w", help="Show only this workspace.")
 @click.option("--limit", "-n", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 def tombstones(workspace: str | None, limit: int) -> None:
     """List tombstones. With --json, one line for each."""

@@ -254,7 +254,7 @@ def signal(execution_id: str, name: str, value: Any) -> None:
 @click.option("--scope", metavar="NAME", help="Cancel only this scope of the definition.")
 @click.option("--step", metavar="NAME", help="Cancel only this step, as `stepwell show` names it.")
 def cancel(execution_id: str, scope: str | None, step: str | None) -> None:
-    """Request a run to end, or cancel a part of it. Code gets the request at its wait or next call, and can clean up."""
+    """Cancel a run, or a part of it. Its code gets the request at its wait or next call, and can clean up."""
     given = settings()
     if scope is not None and step is not None:
         raise click.UsageError("give either --scope or --step, not both")

@@ -42,7 +42,7 @@ def token() -> None:
 @command("create")
 @click.argument("name", metavar="NAME")
 @click.option(
-    "--role", type=click.Choice([str(each) for each in Role]), default="viewer", show_default=True, help="What it may do."
+    "--role", type=click.Choice([str(each) for each in Role]), default="viewer", show_default=True, help="The rights of its holder."
 )
 @click.option("--workspace", "-w", default=DEFAULT_WORKSPACE, show_default=True, help="The only workspace that it opens.")
 @click.option("--all-workspaces", is_flag=True, help="Open all of the store, also its tiers, queues and definitions.")

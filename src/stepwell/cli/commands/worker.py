@@ -62,7 +62,13 @@ _TEMPORAL_OPTIONS = (
     help="Dispatch items of this queue only; repeatable.",
     shell_complete=QUEUE_NAME,
 )
-@click.option("--engine", type=click.Choice(["local", "temporal"]), default="local", show_default=True, help="Where runs are run.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "temporal"]),
+    default="local",
+    show_default=True,
+    help="The engine to serve: Stepwell's own or Temporal.",
+)
 @click.option("--address", default="127.0.0.1:7233", show_default=True, help="Host and port of the Temporal server.")
 @click.option("--namespace", default="default", show_default=True, help="The namespace on the Temporal server.")
 @click.option("--tls", is_flag=True, help="Speak TLS with the Temporal server.")

@@ -93,7 +93,7 @@ def resume(workspace_id: str) -> None:
 @click.argument("name", metavar="LIMIT", type=click.Choice(TIER_LIMITS))
 @click.argument("value", required=False)
 @click.option("--for", "span", type=SPAN, help="How long it holds, such as 7d. Then the tier's limit holds again.")
-@click.option("--reason", default="", help="Why, for others who look at the workspace.")
+@click.option("--reason", default="", help="The reason, for people who look at the workspace.")
 @click.option("--end", "ends", is_flag=True, help="End the override of this limit now.")
 def limit(workspace_id: str, name: str, value: str | None, span: float | None, reason: str, *, ends: bool) -> None:
     """Override a limit of a workspace for a while.
