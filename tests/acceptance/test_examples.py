@@ -28,7 +28,7 @@ SAYS = {
         "to_fahrenheit(11) -> 51.8",
         "=> It is 51.8 degrees Fahrenheit in Basel; Atlantis I could not find.",
         "Watch the weather for ever",
-        "GovernanceViolated: the execution has made 12 steps and may make 12",
+        "GovernanceViolated: the execution has run 12 steps and may run 12",
     ],
     "approval": [
         "read from approval.yaml: the same",

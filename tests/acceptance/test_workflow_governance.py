@@ -93,7 +93,7 @@ async def surfing_parent(page: str) -> str:
 
 def test_step_over_the_budget_is_refused_and_the_refusal_is_on_record(well: Any) -> None:
     run = well.start(busy, 3, governance=Governance(steps=2))
-    with pytest.raises(ExecutionFailed, match=r"GovernanceViolated.*2 steps and may make 2"):
+    with pytest.raises(ExecutionFailed, match=r"GovernanceViolated.*2 steps and may run 2"):
         run.result(WAIT)
     assert calls["work"] == 2
     assert "SW-404" in str(run.receipts()[-2].mutations)

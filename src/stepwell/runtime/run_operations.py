@@ -203,7 +203,7 @@ class RunOperations:
     def _deliver(self, kind: str, name: str, value: Value) -> Operation[None]:
         head = yield from self._executions.head(self.execution_id)
         if head.status in FINAL:
-            raise ExecutionEnded(f"execution {self.execution_id!r} has ended as {head.status}; it takes no {kind} any more")
+            raise ExecutionEnded(f"execution {self.execution_id!r} has ended as {head.status}; it accepts no {kind}")
         key = fresh_key(self._new_id())
         canonical(value, self._executions.limits, what=f"the value of {kind} {name!r}")
         yield from write_or_raise(delivery(self.execution_id, head.workspace_id, kind, name, value, key))

@@ -495,7 +495,7 @@ class Activities:
             return await work
         except asyncio.CancelledError:
             if activity.is_worker_shutdown():
-                raise ApplicationError("the worker stops; another one makes this again", type="WorkerStops") from None
+                raise ApplicationError("the worker stops; another one runs this again", type="WorkerStops") from None
             raise
         finally:
             beating.cancel()

@@ -93,7 +93,7 @@ class ProxyIdentity(msgspec.Struct, frozen=True, kw_only=True):
             if not _HEADER_NAME.fullmatch(header):
                 raise InvalidInput(f"{header!r} is no name of a header")
         if not self.proxies:
-            raise InvalidInput("name the proxy's address: a header that anybody can send identifies nobody")
+            raise InvalidInput("name the proxy's address: a header that every client can send identifies no caller")
 
     def identity_of(self, request: Request) -> Identity | None:
         """Return the caller whom the proxy names; None if it names none, or the request came from elsewhere."""

@@ -120,7 +120,7 @@ def _write_state(screen: Terminal, state: ExecutionState, progress: Progress | N
         ("workflow", printable(f"{who.workflow_id} version {who.version}")),
         ("workspace", printable(who.workspace_id)),
         ("started", f"{who.started_at:%Y-%m-%d %H:%M:%S} UTC"),
-        ("revision", f"{state.revision}, {state.step_count} steps"),
+        ("revision", f"{state.revision}, {state.step_count} step{'s' * (state.step_count != 1)}"),
         ("parent", printable(who.parent_id or "")),
         ("input", "" if state.trigger is None else screen.brief(hidden(msgspec.to_builtins(state.trigger)))),
         *_standing(who.execution_id, progress),

@@ -63,7 +63,7 @@ class Budget:
                 key=key,
             )
         if allowed.steps is not None and count >= allowed.steps:
-            raise GovernanceViolated(f"the execution has made {count} steps and may make {allowed.steps}", key=key)
+            raise GovernanceViolated(f"the execution has run {count} steps and may run {allowed.steps}", key=key)
         self._check_cost(allowed, key)
 
     def again(self, key: str, *, is_free: bool = False) -> None:

@@ -201,7 +201,7 @@ class SQLiteStore(SqliteReads):
         if self._has_stray:
             self._overwrite_stray()
         if self._has_stray:
-            raise StoreUnavailable("the disk failed under a commit, so this cannot be told until it works again; ask then")
+            raise StoreUnavailable("the disk failed under a commit, so the answer is unknown until it works again; ask then")
 
     def _roll_back(self, db: Database) -> None:
         if not db.is_in_transaction():

@@ -72,7 +72,7 @@ async def _difference(view: View, value: object, expected: int, form: dict[str, 
     except NotFound:
         before, revision = "", 0
     if revision != expected:
-        raise HttpProblem("precondition_failed", "somebody changed the value meanwhile; reload the page and edit it again")
+        raise HttpProblem("precondition_failed", "the value was changed meanwhile; reload the page and edit it again")
     values = {"diff": line_diff(before, _pretty(value)), "form": form, "scope": view.path["scope"], "key": view.path["key"]}
     crumbs = _crumbs(view, view.path["scope"])
     return Shown(template="entry_diff.html", title=view.path["key"], values=values, crumbs=crumbs)
