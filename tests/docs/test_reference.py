@@ -190,6 +190,7 @@ def test_contexts_are_on_the_page_with_what_they_have():
     for column, context in enumerate(contexts, start=1):
         has = {name for name in dir(context) if not name.startswith("_") and _is_given(context, name)} - {
             "buffer",
+            "given",
             "recorded_as",
             "started_by",
         }
