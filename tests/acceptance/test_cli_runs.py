@@ -239,7 +239,8 @@ def test_list_shows_the_newest_first_and_filters(shell: Shell):
     rows = [line.split("\t") for line in shell("list").out.splitlines()]
     assert [row[:3] for row in rows] == [["b", "checkout", "FAILED"], ["a", "checkout", "COMPLETED"]]
     assert [each["execution_id"] for each in shell("list", "--json", "--status", "failed").lines] == ["b"]
-    assert shell("list", "--workflow", "other").out == ""
+    none = shell("list", "--workflow", "other")
+    assert (none.out, none.err) == ("", "no run matches; see all with: stepwell list\n")
     assert len(shell("list", "-n", "1").out.splitlines()) == 1
     assert shell("list", "--status", "nonsense").code == 2
     assert shell("list", "-n", "0").code == 2

@@ -266,7 +266,9 @@ COMMANDS = {
     "schedule": CommandEntry(f"{_AT}.schedule:schedule", "Run workflows at set times."),
     "workspace": CommandEntry(f"{_AT}.workspace:workspace", "Manage workspaces and their tiers."),
     "engine": CommandEntry(f"{_AT}.engine:engine", "Choose the engine of a workspace, a queue or a workflow."),
-    "retention": CommandEntry(f"{_AT}.retention:retention", "Manage how long runs and items are kept, and see what will be removed."),
+    "retention": CommandEntry(
+        f"{_AT}.retention:retention", "Manage how long runs and items are kept, and see what will be removed."
+    ),
     "usage": CommandEntry(f"{_AT}.usage:usage", "Show the usage of limits, and what is left."),
     "workflow": CommandEntry(f"{_AT}.definitions:workflow", "Manage the definitions in the store."),
     "check": CommandEntry(f"{_AT}.definitions:check", "Check definitions or a run, and print every fault with its position."),

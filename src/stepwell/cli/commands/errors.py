@@ -56,7 +56,7 @@ def list_(workspace: str, status: str | None, limit: int) -> None:
         "STEP": "step",
         "MESSAGE": "message",
     }
-    report_rows(given, found, columns, "no run failed")
+    report_rows(given, found, columns, "no run failed" if status is None else f"no group is {status}")
 
 
 @command("show")

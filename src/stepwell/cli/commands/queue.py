@@ -124,7 +124,11 @@ def list_(**query: Any) -> None:
     given = settings()
     with given.open() as well:
         found = [_hidden(well, each) for each in well.queue.list(**query)]
-    report_rows(given, found, _ITEMS, "no items; ask for a run with: stepwell enqueue FILE")
+    is_filtered = any(query[name] is not None for name in ("status", "workspace", "queue", "workflow"))
+    nothing = (
+        "no item matches; see all with: stepwell queue list" if is_filtered else "no items; add one with: stepwell enqueue FILE"
+    )
+    report_rows(given, found, _ITEMS, nothing)
 
 
 @command("show")

@@ -232,7 +232,9 @@ def list_(status: str | None, workspace: str | None, workflow: str | None, limit
     given = settings()
     with given.open() as well:
         found = well.executions.list(status=status, workspace=workspace, workflow=workflow, limit=limit)
-    report_rows(given, found, _COLUMNS, "no runs; start one with: stepwell run FILE")
+    is_filtered = status is not None or workspace is not None or workflow is not None
+    nothing = "no run matches; see all with: stepwell list" if is_filtered else "no runs; start one with: stepwell run FILE"
+    report_rows(given, found, _COLUMNS, nothing)
     if len(found) == limit and not given.is_json:
         given.screen.note(f"the newest {limit}; more with --limit")
 

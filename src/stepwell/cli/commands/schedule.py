@@ -87,7 +87,7 @@ def list_() -> None:
     given = settings()
     with given.open() as well:
         found = [_hidden(well, each) for each in well.schedules.list()]
-    report_rows(given, found, _COLUMNS, "no schedules; make one with: stepwell schedule put NAME WORKFLOW --cron '...'")
+    report_rows(given, found, _COLUMNS, "no schedules; create one with: stepwell schedule put NAME WORKFLOW --cron '...'")
 
 
 @command("show")

@@ -193,7 +193,9 @@ async def create_token(call: Call) -> Reply:
     """Create an access token of the workspace."""
     body: CreateToken = call.body
     if not call.identity.role.allows(body.role):
-        raise HttpProblem("forbidden", f"a caller with the role {call.identity.role} cannot create a token with the role {body.role}")
+        raise HttpProblem(
+            "forbidden", f"a caller with the role {call.identity.role} cannot create a token with the role {body.role}"
+        )
     ttl = None if body.ttl_ms is None else body.ttl_ms / 1000
     issued = await call.well.access.create_token(body.name, role=body.role, workspace=call.workspace, ttl=ttl)
     return Reply(CreatedToken(token=issued.token, text=issued.text), 201)
