@@ -106,7 +106,7 @@ def test_refresh_measures_again_after_a_minute(clock: StoreClock, store: FarStor
     for seconds, asked, skew in ((59, 1, HOUR_MS), (2, 2, 2 * HOUR_MS), (30, 2, 2 * HOUR_MS)):
         machine.passed += seconds
         machine.set_by(seconds)
-        clock.refresh()
+        clock.refresh(machine.passed)
         assert (store.asked, clock.skew_ms) == (asked, skew)
 
 
@@ -117,7 +117,7 @@ def test_refresh_measures_at_once_after_the_machines_clock_was_set(
     before = clock.now()
     machine.set_by(step)
     store.ahead_ms -= round(step * 1000)
-    clock.refresh()
+    clock.refresh(machine.passed)
     assert clock.now() == before
     assert store.asked == 2
 
@@ -129,7 +129,7 @@ def test_store_that_does_not_answer_leaves_the_time_as_it_was_and_is_asked_again
     clock.measure()
     assert clock.skew_ms == HOUR_MS
     store.is_away = False
-    clock.refresh()
+    clock.refresh(machine.passed)
     assert clock.skew_ms == 0
 
 

@@ -20,7 +20,7 @@ _SECTIONS = ("context", "variables")
 
 
 def state_version(workflow: str) -> int:
-    """Return the version of the state of a new execution of a workflow."""
+    """Return the version that this process uses for the state of a workflow's executions."""
     line = line_of_workflow(workflow)
     return FIRST_VERSION if line is None else line.current
 
@@ -32,17 +32,12 @@ def due_migration(state: State) -> MigrateState | None:
 
     Raise ``StateNewer`` if newer code has written it, and ``MigrationFailed`` if a migration fails.
     """
-    if state.revision < 0 or not _is_other(state):
+    if state.revision < 0:
         return None
-    is_kept = state.identity.engine is not None and state.identity.state_version < state_version(state.identity.workflow_id)
-    return None if is_kept else migration_to(state, None)
-
-
-def _is_other(state: State) -> bool:
-    """Return whether a state is in another version than the one that this process uses."""
     who = state.identity
-    line = line_of_workflow(who.workflow_id)
-    return who.state_version != (FIRST_VERSION if line is None else line.current)
+    used = state_version(who.workflow_id)
+    is_kept = who.engine is not None and who.state_version < used
+    return None if who.state_version == used or is_kept else migration_to(state, None)
 
 
 def migration_to(state: State, version: int | None) -> MigrateState:
@@ -76,7 +71,7 @@ def migration_to(state: State, version: int | None) -> MigrateState:
 
 def at_current_version(state: State) -> ExecutionState:
     """Return a state as users see it, with its values in the version that this process uses. Nothing is written."""
-    if not _is_other(state):
+    if state.identity.state_version == state_version(state.identity.workflow_id):
         return ExecutionState(state)
     migrating = migration_to(state, None)
     entries = state.copy_entries()

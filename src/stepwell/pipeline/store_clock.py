@@ -70,9 +70,13 @@ class StoreClock:
         self.early_ms = min(self.skew_ms - least + 1, _MOST_EARLY_MS) if self._is_remote else 0
         self._measured = monotonic(), heard / 1000
 
-    def refresh(self) -> None:
-        """Begin to measure again if that is due: after a minute, or when this machine's clock was set."""
-        at, time = monotonic(), self._clock.now_ms() / 1000
+    def refresh(self, at: float) -> None:
+        """Begin to measure again if that is due: after a minute, or when this machine's clock was set.
+
+        Args:
+            at: the present ``time.monotonic``, which the writer has at hand.
+        """
+        time = self._clock.now_ms() / 1000
         if self._measured is not None:
             passed, gone = at - self._measured[0], time - self._measured[1]
             if passed < _FRESH_SECONDS and abs(gone - passed) < _STEP_SECONDS:

@@ -42,11 +42,12 @@ class StoreWriter:
                 # landed, no waiter is notified: tasks that write whenever they are woken would wake each other for ever.
                 self._notifications.written(units, [CommitUnknown()] * len(units))
             raise
-        self.statistics.add(units, outcomes, monotonic() - began)
+        ended = monotonic()
+        self.statistics.add(units, outcomes, ended - began)
         # A single step has no topic, and most groups of a quiet process are that.
         if len(units) > 1 or type(unit := units[0]) is not Commit or unit.kind is not CommitKind.STEP:
             self._notifications.written(units, outcomes)
-        self._clock.refresh()
+        self._clock.refresh(ended)
         return outcomes
 
     def recent_damage(self) -> str | None:

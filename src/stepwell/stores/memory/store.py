@@ -44,21 +44,13 @@ from stepwell.stores.memory.undo import UndoLog
 __all__ = ["MemoryStore"]
 
 
-class _OpenLock:
-    """A reentrant lock that raises ``StoreUnavailable`` once the store is closed."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self.is_closed = False
+class _Closed:
+    """Takes the place of the lock while the store is closed."""
 
     def __enter__(self) -> None:
-        self._lock.acquire()
-        if self.is_closed:
-            self._lock.release()
-            raise StoreUnavailable("the store is closed; open it again")
+        raise StoreUnavailable("the store is closed; open it again")
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+    def __exit__(self, *_: object) -> None: ...
 
 
 class MemoryStore:
@@ -66,7 +58,8 @@ class MemoryStore:
 
     def __init__(self, clock: Clock, limits: Limits) -> None:
         self._clock = clock
-        self._lock = _OpenLock()
+        self._open_lock = threading.RLock()
+        self._lock: threading.RLock | _Closed = self._open_lock
         self._executions = MemoryExecutions(clock)
         self._locks = MemoryLocks(clock)
         self._queue = MemoryQueue(clock)
@@ -74,11 +67,12 @@ class MemoryStore:
 
     def open(self) -> None:
         """Serve again after ``close``: the data lives as long as this object."""
-        self._lock.is_closed = False
+        self._lock = self._open_lock
 
     def close(self) -> None:
         """Serve no more until it is opened again."""
-        self._lock.is_closed = True
+        with self._open_lock:  # not while a write is under way
+            self._lock = _Closed()
 
     def capabilities(self) -> Capabilities:
         return Capabilities(is_shared=False, has_blocking_writes=False, has_consistent_view=True)
