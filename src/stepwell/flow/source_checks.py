@@ -36,7 +36,7 @@ _REPLACEMENTS = {
 _MODULES = {"random": _RANDOM, "secrets": _RANDOM}
 """Modules whose calls all come out differently."""
 
-_AWAITED = ("stepwell.sleep", "stepwell.wait_signal", "stepwell.map")
+_AWAITED = ("stepwell.sleep", "stepwell.wait_signal", "stepwell.wait_approval", "stepwell.map")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -49,6 +49,7 @@ def faults_of(line: str, decorator: str = "@workflow", function: str = "async de
         ("charge.with_key('a')(5)", "await charge.with_key(...)(...)"),
         ("charge.with_summary('a').aio(5)", "await charge.with_summary(...).aio(...)"),
         ("stepwell.sleep(5)", "await stepwell.sleep(...)"),
+        ("stepwell.wait_approval('May I?')", "await stepwell.wait_approval(...)"),
     ],
 )
 def test_call_that_is_not_recorded_is_found_with_what_to_write(line: str, replacement: str) -> None:
