@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+import pkgutil
+import re
 from typing import Any
 
 import msgspec
 import pytest
 
 import stepwell
+import stepwell.app.blocking
 import stepwell.flow
 from stepwell import Problem, Retry, Stepwell, step, workflow
 from stepwell.flow import define, sequence
@@ -16,6 +21,8 @@ from stepwell.name_hints import hinted
 
 NOT_RECORDS = {"KeyRing"}
 """Structs that hold secrets and are no answers."""
+NO_ANSWERS = {"Definition", "KeptReply"}
+"""A definition has a document of its own, ``stepwell.flow.render``, and a kept reply is for the HTTP server."""
 
 STRUCTS = sorted(
     name for name in stepwell.__all__ if isinstance(getattr(stepwell, name), msgspec.StructMeta) and name not in NOT_RECORDS
@@ -36,6 +43,39 @@ async def shop(item: str) -> str:
 def test_every_public_record_has_to_dict(name: str) -> None:
     assert callable(getattr(stepwell, name).to_dict)
     assert callable(getattr(stepwell, name)._repr_html_)
+
+
+def structs_of_stepwell() -> dict[str, type]:
+    found: dict[str, type] = {}
+    for each in pkgutil.walk_packages(stepwell.__path__, "stepwell."):
+        if each.name.split(".")[1] not in ("cli", "demo", "integrations", "script", "temporal", "testing", "web", "__main__"):
+            names = vars(importlib.import_module(each.name))
+            found |= {name: kind for name, kind in names.items() if isinstance(kind, msgspec.StructMeta)}
+    return found
+
+
+def test_every_record_that_a_public_call_returns_has_to_dict() -> None:
+    kinds, returned = structs_of_stepwell(), set[str]()
+    for module in pkgutil.iter_modules(stepwell.app.blocking.__path__, "stepwell.app.blocking."):
+        for face in vars(importlib.import_module(module.name)).values():
+            for function in vars(face).values() if isinstance(face, type) and face.__module__ == module.name else ():
+                target = function.fget if isinstance(function, property) else function
+                if inspect.isfunction(target):
+                    returned |= set(re.findall(r"\w+", str(inspect.signature(target).return_annotation)))
+    assert {"Trace", "Durability", "ErrorGroup", "StepRecord"} <= returned
+    without = {name for name in returned & kinds.keys() if not hasattr(kinds[name], "to_dict")}
+    assert without - NO_ANSWERS == set()
+
+
+def test_state_of_a_run_is_taken_by_json() -> None:
+    with Stepwell("memory://") as well:
+        run = well.start(shop, "lamp")
+        run.result(10)
+        told = json.loads(json.dumps(run.state().to_dict()))
+        assert told["trigger"] == "lamp"
+        assert told["steps"]["records.charge"]["output"] == "lamp"
+        assert (told["variables"], told["loops"]) == ({}, {})
+        assert json.loads(json.dumps(run.trace().to_dict()))["level"] == "full"
 
 
 def test_records_of_a_run_are_taken_by_json() -> None:

@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Unit
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 
-class Durability(msgspec.Struct, frozen=True):
+class Durability(PlainRecord, frozen=True):
     """The failures that an acknowledged commit survives."""
 
     level: str

@@ -8,9 +8,8 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Literal, cast
 
-import msgspec
-
 from stepwell.model.execution_state import ExecutionState
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.status import StepStatus
 
 __all__ = ["ErrorGroup", "Failure", "GroupStatus", "RetriedGroup", "failure_of", "normalised"]
@@ -34,7 +33,7 @@ _PARTS = (
 )
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Failure(PlainRecord, frozen=True):
     """A run that failed, and the parts of its fingerprint."""
 
     execution_id: str
@@ -56,7 +55,7 @@ class Failure(msgspec.Struct, frozen=True):
         return sha256(b"\0".join(part.encode("utf-8", "replace") for part in parts)).hexdigest()[:16]
 
 
-class ErrorGroup(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorGroup(PlainRecord, frozen=True, kw_only=True):
     """Failed runs with the same fingerprint."""
 
     fingerprint: str
@@ -90,7 +89,7 @@ class ErrorGroup(msgspec.Struct, frozen=True, kw_only=True):
     """From which version of its workflow on a failure opens it again."""
 
 
-class RetriedGroup(msgspec.Struct, frozen=True, kw_only=True):
+class RetriedGroup(PlainRecord, frozen=True, kw_only=True):
     """The effect of retrying the runs of a group."""
 
     fingerprint: str

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from stepwell.errors import InvalidInput
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.receipt import Receipt
 from stepwell.model.value import Value
 
@@ -21,7 +22,7 @@ __all__ = ["Trace", "TraceEvent", "TraceLevel", "trace_of"]
 TraceLevel = Literal["none", "min", "full"]
 
 
-class TraceEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+class TraceEvent(PlainRecord, frozen=True, omit_defaults=True):
     """One event of a run."""
 
     kind: str
@@ -39,7 +40,7 @@ class TraceEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line about the call of a step."""
 
 
-class Trace(msgspec.Struct, frozen=True):
+class Trace(PlainRecord, frozen=True):
     """The events of a run. Traces of the same level can be compared with ``==``, or with ``difference``."""
 
     level: TraceLevel

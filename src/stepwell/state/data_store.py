@@ -7,13 +7,13 @@ writer: each is one lookup of an immutable value. Writers take a lock for the mo
 from __future__ import annotations
 
 import threading
-
-import msgspec
+from typing import Any
 
 from stepwell.errors import AlreadyRecorded, InvalidInput
 from stepwell.model.execution_state import ONLY, ExecutionState
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
+from stepwell.model.plain_data import PlainRecord, plain_data
 from stepwell.model.record import (
     LoopContext,
     Metadata,
@@ -34,7 +34,7 @@ __all__ = ["DataStore", "DataView"]
 _MISSING = object()
 
 
-class DataView(msgspec.Struct, frozen=True):
+class DataView(PlainRecord, frozen=True):
     """All sections of a ``DataStore`` at one moment."""
 
     trigger: Trigger | Value
@@ -211,6 +211,10 @@ class DataStore:
             {name: thaw(frozen) for name, frozen in variables.items()},
             {name: decode_loop(data) for name, data in loops.items()},
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return metadata, trigger, steps, variables and loops of one moment as plain data that ``json.dumps`` takes."""
+        return plain_data({"metadata": self.metadata}) | self.view().to_dict()
 
     def _writing(self) -> threading.Lock:
         if self._is_read_only:

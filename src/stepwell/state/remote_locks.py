@@ -5,20 +5,19 @@ from __future__ import annotations
 from datetime import datetime
 from urllib.parse import quote
 
-import msgspec
-
 from stepwell.clock import from_ms
 from stepwell.duration import Span, held_seconds
 from stepwell.model.commit import Acquire, Lease, Renew, Unlock, Written
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.lock import user_lock
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.operations import Operation, write_or_raise
 
 __all__ = ["RemoteHold", "RemoteLocks"]
 
 
-class RemoteHold(msgspec.Struct, frozen=True, kw_only=True):
+class RemoteHold(PlainRecord, frozen=True, kw_only=True):
     """A hold on a lock: what its holder needs to renew and release it."""
 
     name: str

@@ -15,6 +15,7 @@ import msgspec
 from stepwell.clock import from_ms
 from stepwell.model.commit import StateBatch
 from stepwell.model.ids import NewId, check_key
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.scope import internal_path, is_internal
 from stepwell.model.scoped_operations import ABSENT, Delete, Put, StateOp
 from stepwell.pipeline.operations import Operation, read, write_or_raise
@@ -57,7 +58,7 @@ class KeptReply(msgspec.Struct, frozen=True, omit_defaults=True):
     body: str = ""
 
 
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEntry(PlainRecord, frozen=True, kw_only=True):
     """One change that was requested over HTTP."""
 
     entry_id: str
