@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.acceptance.faces import step_records
 from tests.support import process_steps
 from tests.support.command_line import Shell, program, shell
 
+import stepwell
 from stepwell import ExecutionFailed, Retry, Stepwell, step, workflow
 from stepwell.flow import call, define, sequence
 
@@ -143,7 +145,9 @@ def test_final_failure_is_logged_once_with_its_traceback(well: Any, way: Any, ca
     [record] = [each for each in caplog.records if each.levelno >= logging.ERROR]
     assert run.execution_id in record.getMessage()
     assert record.exc_info is not None
-    assert "find_price" in str(record.exc_text or logging.Formatter().formatException(record.exc_info))
+    text = logging.Formatter().format(record)
+    assert "find_price" in text
+    assert str(Path(stepwell.__file__).parent) not in text
 
 
 def test_show_and_debug_print_the_frames(shell: Shell) -> None:

@@ -28,6 +28,7 @@ from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.shutdown import AGAIN_MS, is_away
 from stepwell.runtime.steps.attempt import Attempts
 from stepwell.runtime.steps.outcome import error_value
+from stepwell.runtime.steps.user_traceback import user_traceback
 from stepwell.runtime.unwinding import Abandoned, Suspended
 from stepwell.telemetry import live_span, live_tracer, mark_failed
 
@@ -197,10 +198,20 @@ class Session(ABC):
         await self._end_failed(error_value(error))
 
     def _log_failure(self, message: object, error: BaseException | None = None) -> None:
-        """Log that the execution fails, with the traceback of the error if it was raised here."""
+        """Log that the execution fails, with the traceback of the error if it was raised here.
+
+        Formatters write the frames of the user's code alone, as the record of the attempt has them; tools that read ``exc_info``
+        get all frames.
+        """
+        if not log.isEnabledFor(logging.ERROR):
+            return
         has_traceback = error is not None and error.__traceback__ is not None
-        shown, which = error if has_traceback else None, {"execution_id": self.execution_id}
-        log.error("execution %r failed: %s", self.execution_id, message, exc_info=shown, extra=which)
+        shown = (type(error), error, error.__traceback__) if error is not None and has_traceback else None
+        text, which = "execution %r failed: %s", {"execution_id": self.execution_id}
+        place = log.findCaller()[:2]
+        record = log.makeRecord(log.name, logging.ERROR, *place, text, (self.execution_id, message), shown, extra=which)
+        record.exc_text = user_traceback(error) if error is not None and has_traceback else None
+        log.handle(record)
 
     async def look(self) -> None:
         """Read the inbox and act on what has come."""
