@@ -57,6 +57,10 @@ def test_unknown_command_suggests_a_similar_one(shell: Shell, typed: tuple[str, 
     assert shell(*typed).err == f"error: No such command {typed[-1]!r}; did you mean {meant!r}? See {group} --help\n"
 
 
+def test_unknown_option_suggests_a_similar_one(shell: Shell):
+    assert shell("list", "--limt", "3").err == "error: No such option '--limt'; did you mean '--limit'? See stepwell list --help\n"
+
+
 def test_errors_are_json_if_that_is_asked_for(shell: Shell):
     shell("migrate")
     error = json.loads(shell("show", "nothing", "--json").err)["error"]

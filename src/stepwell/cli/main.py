@@ -230,7 +230,7 @@ def complain(given: CliSettings, error: BaseException) -> ExitCode:
 
 def _message(error: BaseException, code: ExitCode) -> str:
     if isinstance(error, click.ClickException):
-        message = error.format_message().rstrip(".")
+        message = _of_option(error) if isinstance(error, click.NoSuchOption) else error.format_message().rstrip(".")
         if not isinstance(error, click.UsageError) or error.ctx is None:
             return message
         usage = f"{error.ctx.command_path} --help"
@@ -240,6 +240,11 @@ def _message(error: BaseException, code: ExitCode) -> str:
     if code is ExitCode.DEFECT:
         return f"{type(error).__name__}: {error}; this is a bug; run the command again with --debug for the traceback"
     return str(error)
+
+
+def _of_option(error: click.NoSuchOption) -> str:
+    near = error.possibilities[:1] if error.possibilities else []
+    return f"No such option {error.option_name!r}" + "".join(f"; did you mean {each!r}?" for each in near)
 
 
 _AT = "stepwell.cli.commands"

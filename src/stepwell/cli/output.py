@@ -75,7 +75,9 @@ class _StatusLine:
         self.lock = threading.Lock()
         self.is_shown = False
         self.is_in_line = False
-        """Whether a step has printed a text without a line end, which the status line must not overwrite."""
+        """Whether a step has written a text without a line end, which the status line must not overwrite."""
+        self.begun: dict[int, str] = {}
+        """What each thread has printed of a line that it has not ended."""
 
 
 _LINES: WeakKeyDictionary[TextIO, _StatusLine] = WeakKeyDictionary()
@@ -161,10 +163,12 @@ class Terminal:
             self._line.is_shown = True
 
     def clear_status(self) -> None:
-        """Erase the status line, and end a line that a step has begun."""
+        """Erase the status line, and write the lines that steps have begun and not ended."""
         with self._line.lock:
             self._erase()
             self._end_line()
+        for thread in list(self._line.begun):
+            self.print_beside(f"{self._line.begun.pop(thread, '')}\n")
 
     def _end_line(self) -> None:
         if self._line.is_in_line:
@@ -181,13 +185,12 @@ class Terminal:
     @contextmanager
     def prints_beside(self) -> Generator[None]:
         """Send what steps print to standard error inside the block: whole lines, above the status line."""
-        out, err = _Beside(self), _Beside(self)
+        stream = cast("TextIO", _Beside(self, self._line.begun))
         try:
-            with redirect_stdout(cast("TextIO", out)), redirect_stderr(cast("TextIO", err)):
+            with redirect_stdout(stream), redirect_stderr(stream):
                 yield
         finally:
-            out.close_lines()
-            err.close_lines()
+            self.clear_status()
 
     def print_beside(self, text: str) -> None:
         """Write a text of a step to standard error above the status line."""
@@ -253,10 +256,8 @@ class _Beside(io.TextIOBase):
     It is buffered by line, as on a terminal, and for each thread, so that the lines of steps that run side by side stay whole.
     """
 
-    def __init__(self, screen: Terminal) -> None:
-        self.screen = screen
-        self._begun: dict[int, str] = {}
-        """The line that each thread has begun."""
+    def __init__(self, screen: Terminal, begun: dict[int, str]) -> None:
+        self.screen, self._begun = screen, begun
 
     @property
     def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - an attribute there
@@ -281,11 +282,6 @@ class _Beside(io.TextIOBase):
         begun = self._begun.pop(threading.get_ident(), "")
         if begun:
             self.screen.print_beside(begun)
-
-    def close_lines(self) -> None:
-        """Write the lines that were begun and not ended."""
-        for thread in list(self._begun):
-            self.screen.print_beside(f"{self._begun.pop(thread, '')}\n")
 
 
 def _write(stream: TextIO, text: str) -> None:
