@@ -44,7 +44,7 @@ class Trace(PlainRecord, frozen=True):
     """The events of a run. Traces of the same level can be compared with ``==``, or with ``difference``."""
 
     level: TraceLevel
-    events: list[TraceEvent] = []
+    events: list[TraceEvent] = msgspec.field(default_factory=list[TraceEvent])
 
     def difference(self, other: Trace) -> str | None:
         """Return the first difference to another trace, in words; None if there is none."""
