@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -91,6 +91,25 @@ async def retried() -> int:
     return await flaky.with_key("f")(5) + await flaky.with_key("f")(5)
 
 
+@step(name="kc.ponder")
+async def ponder() -> None:
+    charged.append(1)
+    await asyncio.sleep(WAIT)
+
+
+@workflow(name="kc.changing_its_mind")
+async def changing_its_mind() -> str:
+    first = asyncio.create_task(cast("Any", ponder.with_key("p")()))
+    await asyncio.sleep(0.05)
+    first.cancel()
+    await asyncio.wait([first])
+    try:
+        await ponder.with_key("p")()
+    except StepFailed as error:
+        return error.message.partition("StepCancelled: ")[2]
+    return "made again"
+
+
 @workflow(name="kc.failing")
 async def failing() -> list[Any]:
     reasons: list[Any] = []
@@ -144,6 +163,13 @@ def test_keyed_call_is_tried_again_and_recorded_with_its_digest(well: Any) -> No
 
 def test_failure_under_a_key_is_raised_again(well: Any) -> None:
     assert well.start(failing).result(WAIT) == [1, True, True]
+
+
+def test_key_of_a_cancelled_call_stands_for_it(well: Any) -> None:
+    run = well.start(changing_its_mind)
+    assert run.result(WAIT) == "the call with key 'p' was cancelled"
+    assert [(each.name, each.status) for each in run.steps()] == [("key:p", "CANCELLED")]
+    assert charged == [1]
 
 
 def test_keyed_call_outside_a_workflow_is_its_function() -> None:

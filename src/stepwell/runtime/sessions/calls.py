@@ -26,7 +26,7 @@ from stepwell.kernel.approvals import counted, verdict
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.ids import child_id_of
 from stepwell.model.mutation import IncrementStepCount
-from stepwell.model.record import overran
+from stepwell.model.record import StepOutput, decode_step, overran
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, recode, to_value
 from stepwell.runtime.inbox import CANCEL_STEP, CHILD, SIGNAL, Inbox, Message
@@ -68,6 +68,8 @@ class Calls:
         self._identity, self._unawaited = writer.identity, unawaited
         self._keyed: dict[str, asyncio.Lock] = {}
         """For each key of the user's own, the lock of the call that is under way with it."""
+        self._given_up: dict[str, StepOutput] = {}
+        """The outcomes of calls that the code cancelled, by their keys: their records land with a later commit."""
         self._under_way: dict[str, asyncio.Task[Any]] = {}
         """The tasks that make or wait for steps, by the steps' keys."""
         self._cancelled: dict[str, Message] = {}
@@ -113,7 +115,7 @@ class Calls:
         digest = sha256_hex(recode(step.name) + data)
         with OutsideSequence():
             async with self._keyed.setdefault(key, asyncio.Lock()):  # of two at the same time the second waits for the first
-                first = self._record.outcome(key)
+                first = self._record.outcome(key) or self._given_up.get(key)
                 if first is None or first.node_id == position:
                     self._record.digests[key] = digest
                     return await self.step(step, position, key, arguments, keywords)
@@ -272,6 +274,7 @@ class Calls:
         """
         if self._is_going_on() and key not in self._cancelled:
             record = self._record.put(key, position, StepStatus.CANCELLED, b"null", 0, name)
+            self._given_up[key] = decode_step(bytes(record.step))
             self._writer.buffer(*self._record.token_drop(key), record)
 
     def _is_going_on(self) -> bool:
