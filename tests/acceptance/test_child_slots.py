@@ -62,6 +62,11 @@ async def house(names: list[str]) -> list[str]:
     return await stepwell.map(patient, names)
 
 
+@workflow(name="children.plain_house")
+def plain_house(names: list[str]) -> list[str]:
+    return stepwell.map(patient, names)  # pyright: ignore[reportReturnType]
+
+
 @workflow(name="children.tower")
 async def tower(height: int) -> int:
     return 0 if height == 0 else 1 + await tower(height - 1)
@@ -131,9 +136,10 @@ def test_a_child_begins_when_another_ends_though_the_parent_rests(well: Stepwell
     run.result(WAIT)
 
 
-def test_cancelled_parent_starts_no_child_that_waits(well: Stepwell) -> None:
+@pytest.mark.parametrize("shape", [house, plain_house, both], ids=["async", "plain", "declared"])
+def test_cancelled_parent_starts_no_child_that_waits(well: Stepwell, shape: Any) -> None:
     limited(well, 1)
-    run = well.start(house, ["a", "b"], workspace="acme", execution_id="h")
+    run = well.start(shape, ["a", "b", "c"], workspace="acme", execution_id="h")
     until(lambda: run.status() == Status.WAITING)
     run.cancel()
     with pytest.raises(ExecutionCancelled):
@@ -152,6 +158,17 @@ def test_given_up_child_holds_its_slot_until_it_ends(well: Stepwell) -> None:
     [second] = {found.execution_id for found in well.executions.list(workflow="children.patient")} - {first.execution_id}
     well.run(second).signal("go", "last")
     assert run.result(WAIT) == "last"
+
+
+def test_limit_holds_at_once_in_a_new_workspace(well: Stepwell) -> None:
+    """What the worker knows of the other workspaces is kept for a second; it must not let the children of a new one all run."""
+    limited(well, 1)
+    well.start(family, 1, workspace="acme").result(WAIT)
+    well.workspaces.put("new", tier="few")
+    run = well.start(house, ["a", "b"], workspace="new")
+    until(lambda: run.status() == Status.WAITING)
+    assert len(well.executions.list(workspace="new", workflow="children.patient")) == 1
+    run.cancel()
 
 
 def test_limit_is_the_override_of_the_workspace(well: Stepwell) -> None:

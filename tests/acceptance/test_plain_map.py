@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
 from tests.support.module_state import cleared
+from tests.support.polling import until
 
 import stepwell
 from stepwell import ExecutionCancelled, ExecutionFailed, Retry, Status, StepFailed, Stepwell, step, workflow
@@ -85,6 +87,24 @@ def holding(numbers: list[int]) -> Any:
         return f"{error.step} {counted(5)}"
 
 
+@workflow(name="m.recovering")
+def recovering(numbers: list[int]) -> str:
+    with suppress(StepFailed):
+        stepwell.map(held, numbers, concurrency=2)
+    stepwell.wait_signal("go")
+    return "done"
+
+
+@step(name="m.never", retry=Retry(attempts=2, first_seconds=3600))
+def never(number: int) -> None:
+    raise ConnectionError("away")
+
+
+@workflow(name="m.patient")
+def patient(is_total: bool) -> None:
+    stepwell.map(never, [1, 2, 3], concurrency=3, return_exceptions=is_total)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
 @workflow
 def trying(numbers: list[int]) -> list[int]:
     return stepwell.map(once, numbers, concurrency=2)
@@ -132,6 +152,26 @@ def test_after_a_failure_no_more_is_begun_and_what_is_under_way_is_recorded(well
     assert run.result(WAIT) == "m.held 50"
     assert calls == {0: 1, 1: 1}
     assert [each.status for each in run.state().get_all_step_outputs().values()].count("COMPLETED") == 2
+
+
+def test_after_a_failure_a_run_that_resumes_begins_no_more_either(well: Any) -> None:
+    """The failure is answered from the record then, and at once."""
+    run = well.start(recovering, [0, 1, 2, 3])
+    until(lambda: any(each.status == "FAILED" for each in run.steps()))
+    gate.set()
+    until(lambda: run.status() == Status.WAITING)
+    run.signal("go")
+    assert run.result(WAIT) == "done"
+    assert calls == {0: 1, 1: 1}
+
+
+@pytest.mark.parametrize("is_total", [False, True])
+def test_cancel_of_a_resting_run_ends_every_call_of_a_map(well: Any, is_total: bool) -> None:
+    run = well.start(patient, is_total)
+    until(lambda: run.status() == Status.WAITING)
+    run.cancel()
+    with pytest.raises(ExecutionCancelled):
+        run.result(WAIT)
 
 
 def test_call_that_waits_for_long_lets_the_others_end_and_the_run_rest(file_url: str) -> None:

@@ -134,7 +134,8 @@ class Services:
         if workspace_id == DEFAULT_WORKSPACE:
             return None
         async with self._tiers_lock:  # which keeps the calls of children in order, too
-            if time.monotonic() >= self._tiers_until:
+            # A workspace that is missing may be newer than what was read, and must not be unlimited until the next reading.
+            if time.monotonic() >= self._tiers_until or workspace_id not in self._tiers:
                 store = self._store
                 self._tiers = await self._driver.run(
                     read(lambda: limits_by_workspace(store.workspaces(), store.tiers(), store.now_ms()))

@@ -119,13 +119,19 @@ class Compensation:
         return None
 
 
-Call = Callable[[], Coroutine[Any, Any, Any]]
+class ItemCall(NamedTuple):
+    """The call of a ``map`` for one of its items."""
+
+    make: Callable[[], Coroutine[Any, Any, Any]]
+    was_reached: bool = False
+    """Whether an earlier session has begun it."""
 
 
-async def side_by_side(calls: Sequence[Call], lanes: int, is_stopping: Callable[[], bool]) -> list[Any]:
+async def side_by_side(calls: Sequence[ItemCall], lanes: int, is_stopping: Callable[[], bool]) -> list[Any]:
     """Run calls concurrently up to a limit; return their results in order.
 
     Of several failures the first in order is raised, so that a run that answers the calls from the record raises the same one.
+    After a failure no call begins that had not begun before, also if the failure is answered from the record.
     ``is_stopping`` returns whether to begin no more, because the worker stops.
     """
     branch.set(None)  # the tasks below are not tasks of the workflow
@@ -135,15 +141,15 @@ async def side_by_side(calls: Sequence[Call], lanes: int, is_stopping: Callable[
 
     async def lane() -> None:
         for number, call in upcoming:
+            if not call.was_reached and any(not isinstance(error, Suspended) for error in ends.values()):
+                return
             if is_stopping():
                 ends[number] = Suspended()
                 return
             try:
-                results[number] = await call()
+                results[number] = await call.make()
             except BaseException as error:  # noqa: BLE001 - raised below, when all have ended
                 ends[number] = error
-                return
-            if any(not isinstance(error, Suspended) for error in ends.values()):
                 return
 
     await asyncio.gather(*(lane() for _ in range(min(lanes, len(calls)))))
@@ -490,22 +496,34 @@ class FunctionSession(Session):
         with threads, self._fan_out(fan_out, first):
             calls = [self._planned(function, item, threads) for item in items]
             if is_total:
-                calls = [partial(_settled, call) for call in calls]
+                calls = [call._replace(make=partial(_settled, call.make)) for call in calls]
             return self._blocking(lambda: side_by_side(calls, concurrency, lambda: self._is_handing_back))
 
-    def _planned(self, function: Callable[[Any], Any], item: Any, threads: Executor) -> Callable[[], Coroutine[Any, Any, Any]]:
+    def _planned(self, function: Callable[[Any], Any], item: Any, threads: Executor) -> ItemCall:
         """Return a call with its position, to be executed later: code that is no step runs in a thread, as a branch of its own."""
         if isinstance(function, Step):
             step = cast("Step[..., Any]", function)
-            position, key = self._next(step.name)
-            return lambda: self._calls.step(step, position, key, (item,), {})
+            return self._item(step.name, lambda position, key: self._calls.step(step, position, key, (item,), {}))
         if isinstance(function, Workflow):
             workflow = cast("Workflow[..., Any]", function)
-            position, key = self._next(workflow.name)
-            return lambda: self._calls.child(workflow, workflow.value_of((item,), {}), position, key)
-        context = copy_context()
-        context.run(branch.set, self._branch().child())
-        return lambda: in_thread(threads, context, lambda: function(item))
+            value = workflow.value_of((item,), {})
+            return self._item(workflow.name, lambda position, key: self._calls.child(workflow, value, position, key))
+        context, on = copy_context(), self._branch().child()
+        context.run(branch.set, on)
+        was_reached = self._record.was_reached(on.upcoming(), on.path)
+        return ItemCall(lambda: in_thread(threads, context, lambda: function(item)), was_reached)
+
+    def _item(self, name: str, call: Callable[[str, str], Coroutine[Any, Any, Any]]) -> ItemCall:
+        """Return the call of a step or workflow for an item. An interruption is delivered to each item that has no outcome."""
+        is_cleanup = self._waits.was_told(self._branch().path)
+        position, key = self._next(name)
+
+        async def make() -> Any:
+            if not is_cleanup and self._record.outcome(key) is None:
+                self._waits.deliver_to_item(position)
+            return await call(position, key)
+
+        return ItemCall(make, self._record.was_reached(position, ""))
 
     @contextmanager
     def _fan_out(self, fan_out: FanOut, first: str) -> Generator[None]:
@@ -542,7 +560,12 @@ class FunctionSession(Session):
 
         async def one(item: Any) -> Any:
             async with gate:
-                return await (_settled(partial(function, item)) if is_total else function(item))
+                try:
+                    return await (_settled(partial(function, item)) if is_total else function(item))
+                except Exception:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - SystemExit would end the loop, and GeneratorExit the session
+                    raise contained(error, asyncio.current_task()) from error.__cause__
 
         with self._fan_out(fan_out, self._branch().upcoming_branch()):
             tasks = [self._loop.create_task(one(item)) for item in items]

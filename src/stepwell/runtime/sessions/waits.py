@@ -146,6 +146,16 @@ class Waits:
         if self.is_undoing:
             raise Undoing
 
+    def was_told(self, path: str) -> bool:
+        """Return whether the interruption was raised in a branch, so that its further calls are clean-up."""
+        return _path(path) in self._warned
+
+    def deliver_to_item(self, position: str) -> None:
+        """Raise the interruption at the call of a ``map`` for one of its items, although the branch was told by another item."""
+        self.deliver_cancel(position)
+        if self.interruption is not None and not self.is_shielded:
+            raise type(self.interruption)(str(self.interruption.args[0]))
+
     def suspend(self) -> None:
         """Unwind the code, so that the execution rests; the next session resumes from the record."""
         self.is_suspended = True
