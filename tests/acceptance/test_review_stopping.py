@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
+from tests.support.module_state import cleared
 
+import stepwell
 from stepwell import ExecutionFailed, Stepwell, step, workflow
 from stepwell.flow import call, define
 
@@ -32,6 +34,8 @@ def _raise(error: BaseException) -> None:
 
 
 WAIT = 30
+begun: list[str] = []
+_cleared = cleared(begun)
 PLAIN: dict[str, Callable[[], Any]] = {
     "SystemExit": lambda: sys.exit(3),
     "StopIteration": lambda: next(iter(())),
@@ -105,4 +109,55 @@ def test_step_of_a_definition_that_orders_a_stop_fails_its_run_only(well: Stepwe
     """T38: the same for declared workflows."""
     with pytest.raises(ExecutionFailed, match=kind):
         well.start(define(f"stops_{uses}_{kind}", call(uses, kind))).result(WAIT)
+    assert well.start(fine, 1).result(WAIT) == 1
+
+
+# In tasks that the code starts: asyncio ends its loop with some of these errors, and Python the coroutines with another.
+
+
+async def _stop(kind: str) -> None:
+    PLAIN[kind]()
+
+
+@step
+async def slow() -> None:
+    begun.append("slow")
+    await asyncio.sleep(1.5)
+
+
+@step
+async def step_with_a_task(kind: str) -> None:
+    await asyncio.gather(_stop(kind), asyncio.sleep(0.5))
+
+
+@workflow
+async def task_beside_a_step(kind: str) -> None:
+    await asyncio.gather(_stop(kind), slow())
+
+
+@workflow
+async def step_beside_a_step(kind: str) -> None:
+    await asyncio.gather(step_with_a_task(kind), slow())
+
+
+@workflow
+async def stops_in_a_map(kind: str) -> None:
+    await stepwell.map(_stop, [kind, kind])
+
+
+@pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt", "GeneratorExit"])
+@pytest.mark.parametrize("code", [task_beside_a_step, step_beside_a_step, stops_in_a_map])
+def test_task_that_orders_a_stop_fails_its_run_only(code: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PLAIN, "KeyboardInterrupt", lambda: _raise(KeyboardInterrupt()))
+    with Stepwell("memory://", lease_seconds=1) as well:
+        with pytest.raises(ExecutionFailed, match=kind):
+            well.start(code, kind).result(WAIT)
+        assert well.start(fine, 1).result(WAIT) == 1
+    assert begun in ([], ["slow"]), "the step beside it is not made again"
+
+
+@pytest.mark.parametrize("kind", ["SystemExit", "GeneratorExit"])
+def test_map_that_orders_a_stop_fails_its_run_only_on_a_loop_of_the_user(well: Stepwell, kind: str) -> None:
+    with pytest.raises(ExecutionFailed, match=kind):
+        well.start(stops_in_a_map, kind).result(WAIT)
     assert well.start(fine, 1).result(WAIT) == 1

@@ -30,6 +30,8 @@ from stepwell.runtime.sessions.call_positions import follow_tasks
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.sessions.session import Session
 from stepwell.runtime.shutdown import Companion, Shutdown
+from stepwell.runtime.steps.attempt import Escaped
+from stepwell.runtime.unwinding import Abandoned
 from stepwell.runtime.wake_times import WakeTimes
 from stepwell.state.executions import Executions
 
@@ -266,7 +268,7 @@ class Worker:
 
     async def _run(self, lease: Lease, load: Load, ended: Callable[[], None] | None = None) -> None:
         """Run an execution until it ends or rests. Load it here, so that a failure to load is logged like one of the session."""
-        wake, task = None, asyncio.current_task()
+        wake, session, task = None, None, asyncio.current_task()
         assert task is not None  # noqa: S101 - it is one
         try:
             session = await load()
@@ -279,10 +281,13 @@ class Worker:
                 wake = await session.run()
                 if wake is not None:
                     self._wakes.add(wake)
-        except Exception as error:  # noqa: BLE001 - the others go on
-            _log_end(lease.name, error)
-            if len(self._survived) < _MOST_SURVIVED:
-                self._survived.add(lease.name)
+        except (Exception, GeneratorExit) as error:
+            if asyncio.current_task() is not task:
+                raise  # the loop is gone, and this coroutine is closed
+            if session is None or not await _was_closed_from_inside(session, error):
+                _log_end(lease.name, error)
+                if len(self._survived) < _MOST_SURVIVED:
+                    self._survived.add(lease.name)
         finally:
             self._inside.discard(task)
             self._tasks.discard(task)
@@ -347,7 +352,22 @@ class Worker:
         self.services.close()
 
 
-def _log_end(execution_id: str, error: Exception) -> None:
+async def _was_closed_from_inside(session: Session, error: BaseException) -> bool:
+    """Return whether a task of the execution's code raised ``GeneratorExit``; then the execution ends as FAILED.
+
+    Python closes all coroutines above the one that awaited such a task, up to the worker's, so the session cannot handle it.
+    Without an end, the execution would come back with every lease, and make its steps again.
+    """
+    if not (isinstance(error, GeneratorExit) or (type(error) is RuntimeError and str(error).endswith("ignored GeneratorExit"))):
+        return False
+    try:
+        await session.break_down(Escaped(GeneratorExit()))
+    except (StepwellError, Abandoned) as refused:
+        log.warning("execution %r could not be ended, and is tried again when its lease ends: %s", session.execution_id, refused)
+    return True
+
+
+def _log_end(execution_id: str, error: BaseException) -> None:
     """Log why a session ended early."""
     match error:
         case LeaseLost() | NotFound():

@@ -6,6 +6,7 @@ The blocking face uses the thread. ``stepwell worker`` uses ``serve``: the first
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -28,6 +29,8 @@ __all__ = [
 ]
 
 
+log = logging.getLogger(__name__)
+
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
@@ -45,7 +48,10 @@ class WorkerThread:
     def _run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=self._loop_factory) as runner:
-                runner.run(self._work())
+                loop = runner.get_loop()
+                work = loop.create_task(self._work())
+                while not work.done():
+                    _run_until_done(loop, work)
         except RuntimeError:
             # At the end of a program that did not close its well, the loop loses its threads; the leases expire by themselves.
             if threading.main_thread().is_alive():
@@ -61,6 +67,19 @@ class WorkerThread:
         if self.worker is not None and not self.worker.is_stopping:
             self.worker.stop()
         self._thread.join()
+
+
+def _run_until_done(loop: asyncio.AbstractEventLoop, work: asyncio.Task[None]) -> None:
+    """Run a loop until a task is done, or until asyncio stops the loop because another task raised ``SystemExit`` or the like.
+
+    The code of a workflow or step may start such a task. Its error reaches whoever awaits it, so the loop can just continue.
+    """
+    try:
+        loop.run_until_complete(work)
+    except (SystemExit, KeyboardInterrupt) as error:
+        if work.done():
+            raise
+        log.warning("a task of user code raised %s, which ends that task and not the worker", type(error).__name__)
 
 
 HAND_BACK_SECONDS = 1.0

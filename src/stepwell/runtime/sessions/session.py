@@ -136,7 +136,7 @@ class Session(ABC):
         except StepwellError:
             raise
         except Exception as error:  # noqa: BLE001 - it would be raised again at every lease, so the execution ends with it
-            await self._break_down(error)
+            await self.break_down(error)
             return None
         finally:
             self._close()
@@ -189,7 +189,7 @@ class Session(ABC):
         finally:
             self._close()
 
-    async def _break_down(self, error: Exception) -> None:
+    async def break_down(self, error: BaseException) -> None:
         """End the execution as FAILED because of an error that is neither its code's nor one that Stepwell raises on purpose."""
         self._log_failure(str(error) or type(error).__name__, error)
         await self._wait_until_idle()
