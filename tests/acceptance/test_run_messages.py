@@ -12,8 +12,20 @@ import pytest
 from tests.acceptance.faces import Awaited
 
 import stepwell
-from stepwell import Answer, ExecutionFailed, Governance, InvalidInput, ItemStatus, Status, Stepwell, step, workflow
-from stepwell.flow import call, define, sequence
+from stepwell import (
+    Answer,
+    ExecutionCancelled,
+    ExecutionFailed,
+    Governance,
+    InvalidInput,
+    ItemStatus,
+    LeaseLost,
+    Status,
+    Stepwell,
+    step,
+    workflow,
+)
+from stepwell.flow import approval, call, define, sequence
 from stepwell.flow import signal as signal_node
 from stepwell.model.queue_item import ClaimItems
 from stepwell.testing.store_access import write_unit_or_raise
@@ -157,6 +169,40 @@ def test_timeout_says_which_limit_it_was_and_how_long(well: Any, way: Any, optio
 def test_caller_that_waits_no_longer_hears_how_long_it_waited(well: Any) -> None:
     with pytest.raises(TimeoutError, match=r"is still (RUNNING|WAITING) after timeout=0\.05 s"):
         well.start(patient).result(0.05)
+
+
+def test_caller_that_waits_no_longer_for_an_item_hears_why_it_waits(well: Any) -> None:
+    well.queue.pause()
+    with pytest.raises(TimeoutError, match=r"is still QUEUED after timeout=0\.05 s; .* waits: queue 'default' is paused"):
+        well.enqueue(patient).result(0.05)
+    well.queue.resume()
+    with pytest.raises(TimeoutError, match=r"is still (RUNNING|WAITING) after timeout=2 s; "):
+        well.enqueue(patient).result(2)
+
+
+def test_run_that_a_late_approval_cancelled_says_so(well: Any) -> None:
+    with pytest.raises(ExecutionCancelled, match=r"was cancelled: approval 'boss' was not answered within 0\.05 s"):
+        well.start(define("messages-late", approval("Large order", name="boss", timeout=0.05))).result(WAIT)
+    run = well.start(patient)
+    run.cancel()
+    with pytest.raises(ExecutionCancelled, match=r"was cancelled \["):
+        run.result(WAIT)
+
+
+def test_lock_that_was_lost_has_the_name_that_its_user_gave_it(well: Any) -> None:
+    with pytest.raises(LeaseLost, match=r"^lock 'night/ly' expired"):
+        well.locks.renew("night/ly", workspace="acme", holder="ada", fence=1)
+    well.create("books")
+    for lock, title in (
+        (well.lock("a/b"), "lock 'a/b'"),
+        (well.conversations.lock("c1"), "conversation 'c1'"),
+        (well.scheduled_lock("job", at_most=60), "scheduled lock 'job'"),
+    ):
+        held = lock.acquire()
+        lock.release()
+        lock.acquire()
+        with pytest.raises(LeaseLost, match=rf"^{title} was lost; nothing was written"):
+            well.transaction("books", lock=held).commit()
 
 
 def test_item_whose_attempts_were_cut_short_does_not_say_that_it_never_started(url: str) -> None:

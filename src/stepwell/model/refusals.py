@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 import msgspec
 
 from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LockHeld, NotFound
@@ -51,17 +53,26 @@ def leased(execution_id: str, until_ms: int | None = None) -> LockHeld:
 
 def lock_held(name: str, until_ms: int | None) -> LockHeld:
     """Return the refusal of a lock that another holder has."""
-    return LockHeld(f"lock {name!r} is held by another", until_ms=until_ms)
+    return LockHeld(f"{_lock_title(name)} is held by another", until_ms=until_ms)
 
 
 def lock_lost(unit: Renew | Unlock) -> LeaseLost:
     """Return the refusal to renew or release a lock that its holder has lost."""
-    return LeaseLost(f"lock {unit.name!r} expired or was taken by another", fence=unit.fence)
+    return LeaseLost(f"{_lock_title(unit.name)} expired or was taken by another", fence=unit.fence)
 
 
 def guard_lost(guard: LockGuard) -> LeaseLost:
     """Return the refusal of a guarded write whose lock was granted to another holder since."""
-    return LeaseLost(f"lock {guard.name!r} was lost; nothing was written", fence=guard.fence)
+    return LeaseLost(f"{_lock_title(guard.name)} was lost; nothing was written", fence=guard.fence)
+
+
+_LOCK_TITLES = {"user": "lock", "workspace": "lock", "scheduled": "scheduled lock", "conversation": "conversation"}
+
+
+def _lock_title(name: str) -> str:
+    """Return what the user calls a lock of the store: ``conversation/acme/c1`` is conversation 'c1'."""
+    kind, *parts = name.split("/")
+    return f"{_LOCK_TITLES[kind]} {unquote(parts[-1])!r}" if kind in _LOCK_TITLES and parts else f"lock {name!r}"
 
 
 def asked_otherwise(item_id: str) -> Conflict:

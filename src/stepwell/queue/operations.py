@@ -221,7 +221,13 @@ class QueueOperations:
     def result(self, item_id: str, execution_id: str, workflow: object, timeout: float | None) -> Operation[Any]:
         """Wait until an item was dispatched and its execution has ended; return the workflow's result."""
         ends = inf if timeout is None else monotonic() + timeout
-        started, item, ending = yield from self._started(item_id, execution_id, ends)
+        try:
+            started, item, ending = yield from self._started(item_id, execution_id, ends)
+        except TimeoutError:
+            reason = yield from self.why(item_id)
+            raise TimeoutError(
+                f"queue item {item_id!r} is still {reason.status} after timeout={timeout:g} s; {reason.message}"
+            ) from None
         run = self.run(started, workflow)
         if ending is not None:
             return (yield from run.outcome(ending))
@@ -229,13 +235,13 @@ class QueueOperations:
         if item is not None and item.status in _UNDONE and not (yield from self._is_own(item, _goes_on)):
             raise _unstarted(item)
         left = None if timeout is None else max(ends - monotonic(), 0)
-        return (yield from run.result(left))
+        return (yield from run.result(left, timeout))
 
     def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[tuple[str, Item | None, Completion | None]]:
         """Wait until an item is dispatched or has ended.
 
         Return the id of its execution; the item, unless it was dropped or not read; and the execution's completion if this
-        process saw it.
+        process saw it. Raise ``TimeoutError`` if it still waits at ``ends``.
         """
         endings, began = self._executions.endings, monotonic()
         with (
@@ -249,7 +255,7 @@ class QueueOperations:
                     if item is None or item.status in _STARTED:
                         return execution_id if item is None else item.execution_id, item, None
                     if left <= 0:
-                        raise TimeoutError(f"queue item {item_id!r} is still {item.status}; it stays queued, so ask again later")
+                        raise TimeoutError
                     if item.execution_id != execution_id:  # it was redriven
                         return (yield from self._started(item_id, item.execution_id, ends))
                     left = min(left, endings.look_again_seconds(monotonic() - began))

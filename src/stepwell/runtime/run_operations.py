@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
@@ -103,8 +104,12 @@ class RunOperations:
         self._executions, self._notifications, self._new_id, self._definitions = executions, notifications, new_id, definitions
         self.execution_id, self._workflow = execution_id, workflow
 
-    def result(self, timeout: float | None) -> Operation[Any]:
-        """Wait for the end of the execution; return its result, or raise how else it ended."""
+    def result(self, timeout: float | None, given: float | None = None) -> Operation[Any]:
+        """Wait for the end of the execution; return its result, or raise how else it ended.
+
+        Args:
+            given: the timeout that the caller gave, if a part of it was spent before.
+        """
         try:
             ending = yield from run_end(self._executions, self._notifications, self.execution_id, timeout)
         except (KeyboardInterrupt, asyncio.CancelledError) as interrupt:
@@ -115,7 +120,8 @@ class RunOperations:
             return (yield from self.outcome(ending))
         obstacle = yield from self.obstacle()
         hint = "it goes on, ask again later" if obstacle is None else obstacle
-        raise TimeoutError(f"execution {self.execution_id!r} is still {ending} after timeout={timeout:g} s; {hint}")
+        waited = timeout if given is None else given
+        raise TimeoutError(f"execution {self.execution_id!r} is still {ending} after timeout={waited:g} s; {hint}")
 
     def _interrupted(self) -> Operation[str]:
         """Return what an interrupted caller waited for, and how to go on."""
@@ -138,9 +144,9 @@ class RunOperations:
             return result["output"] if workflow is None else workflow.decode(recode(result["output"]))
         failed: dict[str, Any] = result.get("compensation", {}).get("failed", {})
         left = f"; not undone, since their compensation failed: {', '.join(map(repr, failed))}" if failed else ""
-        if ending.status is Status.CANCELLED:
-            raise ExecutionCancelled(f"execution {self.execution_id!r} was cancelled{left}")
         error: dict[str, Any] = result.get("error", {})
+        if ending.status is Status.CANCELLED:
+            raise ExecutionCancelled(f"execution {self.execution_id!r} was cancelled{_reason(error)}{left}")
         failure = ExecutionFailed(f"execution {self.execution_id!r} failed: {error.get('kind')}: {error.get('message')}{left}")
         if error.get("traceback"):
             failure.add_note(error["traceback"])
@@ -324,3 +330,9 @@ def _held_by(head: Head, now_ms: int) -> HeldBy | None:
     if head.holder in (None, TEMPORAL) or until <= now_ms or head.status in FINAL:
         return None
     return HeldBy(head.holder, from_ms(until))
+
+
+def _reason(error: Mapping[str, Any]) -> str:
+    """Return why an execution was cancelled, if it was not simply asked to end: an approval that nobody gave in time."""
+    message = str(error.get("message") or "")
+    return f": {message}" if message and message.rstrip(".").lower() != "the execution was cancelled" else ""
