@@ -88,7 +88,7 @@ def test_change_that_belongs_to_the_engine_is_refused(well: Stepwell, name: str)
     CHANGES[name](tx)
     with pytest.raises(ValidationFailed, match=r"is run by a worker.*run\.cancel") as refusal:
         tx.commit()
-    assert [problem.where for problem in refusal.value.errors] == [f"mutation 2 ({name})"]
+    assert [problem.where for problem in refusal.value.errors] == [f"change 2 ({name})"]
     assert "fine" not in well.load(run.execution_id).variables
     run.signal("go")
     assert run.result(WAIT) == "by the code"

@@ -9,7 +9,18 @@ from uuid import UUID
 import pytest
 from tests.acceptance.conftest import working_well
 
-from stepwell import DataStore, InvalidInput, Metadata, QueueRequest, ScheduleTrigger, Scope, StepOutput, workflow
+from stepwell import (
+    DataStore,
+    InvalidInput,
+    LockHeld,
+    LoopContext,
+    Metadata,
+    QueueRequest,
+    ScheduleTrigger,
+    Scope,
+    StepOutput,
+    workflow,
+)
 
 well = working_well
 
@@ -104,3 +115,37 @@ def test_uuid_is_the_id_of_a_user(well: Any) -> None:
     assert [each.conversation_id for each in well.conversations.of_user(RUN)] == [str(TALK)]
     well.conversations.set("another", {"n": 1}, user=str(RUN))
     assert len(well.conversations.of_user(str(RUN))) == 2
+
+
+def test_uuid_is_the_name_of_scopes_below_others(well: Any) -> None:
+    below = well.state.workspace(SPACE).workflow(RUN).step(TALK)
+    below.set("k", 1)
+    assert below.scope == Scope.of_step(str(RUN), str(TALK), str(SPACE))
+    assert Scope("custom", SPACE, (TALK,)) == Scope.custom(str(TALK), str(SPACE))  # pyright: ignore[reportArgumentType]
+
+
+def test_uuid_is_the_name_of_a_lock(well: Any) -> None:
+    hold = well.locks.acquire(RUN, workspace=SPACE, holder=TALK)
+    assert (hold.name, hold.holder) == (str(RUN), str(TALK))
+    with pytest.raises(LockHeld, match=f"lock '{RUN}' is held"):
+        well.locks.acquire(str(RUN), workspace=str(SPACE))
+    well.locks.release(RUN, workspace=SPACE, holder=TALK, fence=hold.fence)
+    with well.lock(RUN) as held:
+        assert held.label == str(RUN)
+
+
+def test_uuid_is_the_id_in_digests_errors_webhooks_and_links(well: Any) -> None:
+    well.workspaces.put(SPACE, tier="enterprise")
+    well.start(echo, 1, execution_id=RUN, workspace=SPACE).result(WAIT)
+    assert list(well.executions.digests([RUN])) == [str(RUN)]
+    assert well.errors.within(SPACE).failure(RUN) is None
+    assert well.webhooks.within(SPACE).list() == []
+    assert well.access.create_token("ci", workspace=SPACE).token.workspace == str(SPACE)
+    assert well.requests.audit(SPACE) == []
+
+
+def test_uuid_is_the_id_of_a_loop(well: Any) -> None:
+    well.create("by hand")
+    with well.transaction("by hand") as tx:
+        tx.set_loop_context(LoopContext(TALK, 0, None, 1))
+    assert well.load("by hand").loops[str(TALK)].current_index == 0

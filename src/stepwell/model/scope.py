@@ -82,9 +82,13 @@ class Scope(PlainRecord, frozen=True, metaclass=_ScopeMeta):
             if self.workspace != "":
                 raise InvalidInput(f"the global scope is in no workspace, not in {self.workspace!r}; use Scope.globals()")
         else:
-            check_key(self.workspace, "a workspace id")
-        for name in self.names:
-            check_key(name, f"the name of a {self.kind} scope")
+            self._set("workspace", check_key(self.workspace, "a workspace id"))
+        self._set("names", tuple(check_key(name, f"the name of a {self.kind} scope") for name in self.names))
+
+    def _set(self, field: str, checked: object) -> None:
+        """Set a field to its checked value, if that is another: a ``uuid.UUID`` was given in place of its text."""
+        if getattr(self, field) != checked:
+            msgspec.structs.force_setattr(self, field, checked)
 
     @classmethod
     def globals(cls) -> Scope:

@@ -140,7 +140,8 @@ class Buffer:
         """
         # Not through _add: most transactions do only this, and a function inside a function costs a microsecond.
         try:
-            self._batch.append(RecordStep(step.node_name, Raw(encode_step(step, self._limits))))
+            data = encode_step(step, self._limits)  # first, since it says what a step is
+            self._batch.append(RecordStep(step.node_name, Raw(data)))
         except (ValidationFailed, AttributeError) as error:
             self._refuse("record_step", error)
 
@@ -149,7 +150,7 @@ class Buffer:
 
         - ``loop``: the position, with the id of its loop.
         """
-        self._add("set_loop_context", lambda: SetLoop(loop_id=loop.loop_id, loop=Raw(encode_loop(loop, self._limits))))
+        self._add("set_loop_context", lambda: SetLoop(loop=Raw(encode_loop(loop, self._limits)), loop_id=id_text(loop.loop_id)))
 
     def add_token(self, token_id: Id, *, node: str, scope: Id = "root", value: Value = None) -> None:
         """Add a control-flow token.
@@ -255,7 +256,7 @@ class Buffer:
     def _check_engine_driven(self, identity: Metadata) -> None:
         """Raise ``ValidationFailed`` for changes that only the engine makes to an execution that it runs."""
         refusals = [
-            Problem(ValidationFailed.code, _not_yours(identity), f"mutation {number} ({name})")
+            Problem(ValidationFailed.code, _not_yours(identity), f"change {number} ({name})")
             for number, item in enumerate(self._batch, 1)
             if (name := _ENGINES_OWN.get(item.kind if isinstance(item, Computed) else type(item))) is not None
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stepwell.duration import Span
 from stepwell.model.access import AccessToken, Identity, IssuedToken, SignalLink
+from stepwell.model.ids import Id, id_text
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.operations import AsyncDriver
 from stepwell.state.access import AccessOperations
@@ -21,7 +22,7 @@ class AsyncAccess:
         self._do, self._driver = operations, driver
 
     async def create_token(
-        self, name: str, *, role: str = "viewer", workspace: str | None = None, ttl: Span | None = None
+        self, name: str, *, role: str = "viewer", workspace: Id | None = None, ttl: Span | None = None
     ) -> IssuedToken:
         """Create a token, and return it with its secret.
 
@@ -37,7 +38,7 @@ class AsyncAccess:
             issued = await well.access.create_token("ci", role="operator", workspace="acme", ttl="90d")
             print(issued.text)
         """
-        return await self._driver.run(self._do.create_token(name, role, workspace, ttl))
+        return await self._driver.run(self._do.create_token(name, role, id_text(workspace), ttl))
 
     async def tokens(self) -> list[AccessToken]:
         """Return all tokens that have not expired, without their secrets, the oldest first."""
@@ -96,10 +97,10 @@ class AsyncAccess:
 
     async def create_link(
         self,
-        execution_id: str,
+        execution_id: Id,
         signal: str,
         *,
-        workspace: str = DEFAULT_WORKSPACE,
+        workspace: Id = DEFAULT_WORKSPACE,
         by: str | None = None,
         created_by: str = "",
         ttl: Span = "3d",
@@ -117,6 +118,7 @@ class AsyncAccess:
 
             secret, link = await well.access.create_link("order-7", "approve", by="ann", ttl="3d")
         """
+        execution_id, workspace = id_text(execution_id), id_text(workspace)
         return await self._driver.run(self._do.create_link(execution_id, signal, workspace, by, created_by, ttl))
 
     async def link(self, secret: str) -> SignalLink | None:

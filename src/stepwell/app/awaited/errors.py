@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from stepwell.model.error_group import ErrorGroup, Failure, RetriedGroup
+from stepwell.model.ids import Id, id_text
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.operations import AsyncDriver
 from stepwell.runtime.error_groups import ErrorOperations
@@ -22,12 +23,12 @@ class AsyncErrors:
     def __init__(self, operations: ErrorOperations, driver: AsyncDriver, workspace: str = DEFAULT_WORKSPACE) -> None:
         self._do, self._driver, self._workspace = operations, driver, workspace
 
-    def within(self, workspace: str) -> AsyncErrors:
+    def within(self, workspace: Id) -> AsyncErrors:
         """Return the groups of another workspace.
 
         - ``workspace``: the id of the workspace.
         """
-        return AsyncErrors(self._do, self._driver, workspace)
+        return AsyncErrors(self._do, self._driver, id_text(workspace))
 
     async def list(self, *, status: str | None = None, limit: int = 1_000) -> list[ErrorGroup]:
         """Return the groups, the one that failed last first.
@@ -44,12 +45,12 @@ class AsyncErrors:
         """
         return await self._driver.run(self._do.groups(self._workspace, status, limit))
 
-    async def failure(self, execution_id: str) -> Failure | None:
+    async def failure(self, execution_id: Id) -> Failure | None:
         """Return how a run of the workspace failed: class, message, step and place; None if it did not fail, or is not there.
 
         - ``execution_id``: the run.
         """
-        return await self._driver.run(self._do.failure(self._workspace, execution_id))
+        return await self._driver.run(self._do.failure(self._workspace, id_text(execution_id)))
 
     async def get(self, fingerprint: str, *, limit: int = 1_000) -> ErrorGroup:
         """Return one group.

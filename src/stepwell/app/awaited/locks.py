@@ -6,6 +6,7 @@ import asyncio
 from types import TracebackType
 
 from stepwell.duration import DEFAULT_LOCK_SECONDS, Span
+from stepwell.model.ids import Id, id_text
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.operations import AsyncDriver
 from stepwell.state.locks import HeldLock, LockHandle, LockOperations, LockRequest
@@ -52,7 +53,7 @@ class AsyncLocks:
         self._do, self._driver = operations, driver
 
     async def acquire(
-        self, name: str, *, workspace: str = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_LOCK_SECONDS, holder: str | None = None
+        self, name: Id, *, workspace: Id = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_LOCK_SECONDS, holder: Id | None = None
     ) -> RemoteHold:
         """Acquire a lock for a holder elsewhere, and return what the holder needs to renew and release it.
 
@@ -62,10 +63,10 @@ class AsyncLocks:
 
         Raise ``LockHeld`` at once if another holder has it.
         """
-        return await self._driver.run(self._do.acquire(name, workspace, seconds, holder))
+        return await self._driver.run(self._do.acquire(id_text(name), id_text(workspace), seconds, id_text(holder)))
 
     async def renew(
-        self, name: str, *, holder: str, fence: int, workspace: str = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_LOCK_SECONDS
+        self, name: Id, *, holder: Id, fence: int, workspace: Id = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_LOCK_SECONDS
     ) -> RemoteHold:
         """Hold a lock for longer, counted from now.
 
@@ -75,9 +76,9 @@ class AsyncLocks:
         - ``seconds``: how long it is held from now on.
         - ``holder``, ``fence``: as ``acquire`` returned them.
         """
-        return await self._driver.run(self._do.renew(name, workspace, seconds, holder, fence))
+        return await self._driver.run(self._do.renew(id_text(name), id_text(workspace), seconds, id_text(holder), fence))
 
-    async def release(self, name: str, *, holder: str, fence: int, workspace: str = DEFAULT_WORKSPACE) -> None:
+    async def release(self, name: Id, *, holder: Id, fence: int, workspace: Id = DEFAULT_WORKSPACE) -> None:
         """Release a lock.
 
         Raise ``LeaseLost`` if it is not held any more.
@@ -85,4 +86,4 @@ class AsyncLocks:
         - ``name``, ``workspace``: the lock.
         - ``holder``, ``fence``: as ``acquire`` returned them.
         """
-        await self._driver.run(self._do.release(name, workspace, holder, fence))
+        await self._driver.run(self._do.release(id_text(name), id_text(workspace), id_text(holder), fence))

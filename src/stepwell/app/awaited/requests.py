@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stepwell.model.ids import Id, id_text
 from stepwell.pipeline.operations import AsyncDriver
 from stepwell.state.request_log import AuditEntry, KeptReply, RequestKey, RequestLog
 
@@ -45,19 +46,19 @@ class AsyncRequests:
         """
         await self._driver.run(self._do.release(key))
 
-    async def note(self, workspace: str, entry: AuditEntry) -> None:
+    async def note(self, workspace: Id, entry: AuditEntry) -> None:
         """Add an entry to the audit of a workspace; its id and time are set by the store.
 
         - ``workspace``: the workspace.
         - ``entry``: what was done, by whom.
         """
-        await self._driver.run(self._do.note(workspace, entry))
+        await self._driver.run(self._do.note(id_text(workspace), entry))
 
-    async def audit(self, workspace: str, *, before: str | None = None, limit: int = 100) -> list[AuditEntry]:
+    async def audit(self, workspace: Id, *, before: str | None = None, limit: int = 100) -> list[AuditEntry]:
         """Return the newest entries of a workspace's audit.
 
         - ``workspace``: the workspace.
         - ``before``: the id of the last entry of the page before; None for the first page.
         - ``limit``: the size of a page.
         """
-        return await self._driver.run(self._do.entries(workspace, before, limit))
+        return await self._driver.run(self._do.entries(id_text(workspace), before, limit))

@@ -263,41 +263,41 @@ class AsyncScopedState:
                     seen = change.revision
                     yield change
 
-    def workflow(self, name: str) -> AsyncScopedState:
+    def workflow(self, name: Id) -> AsyncScopedState:
         """Return the state of a workflow of this workspace.
 
         - ``name``: the workflow's name.
 
         Raise ``InvalidInput`` unless this is a workspace.
         """
-        return AsyncScopedState(self._shared, child_scope(self.scope, "workflow", name), self._driver)
+        return AsyncScopedState(self._shared, child_scope(self.scope, "workflow", id_text(name)), self._driver)
 
-    def custom(self, name: str) -> AsyncScopedState:
+    def custom(self, name: Id) -> AsyncScopedState:
         """Return state of this workspace under a name of your own.
 
         - ``name``: the name.
 
         Raise ``InvalidInput`` unless this is a workspace.
         """
-        return AsyncScopedState(self._shared, child_scope(self.scope, "custom", name), self._driver)
+        return AsyncScopedState(self._shared, child_scope(self.scope, "custom", id_text(name)), self._driver)
 
-    def conversation(self, name: str) -> AsyncScopedState:
+    def conversation(self, name: Id) -> AsyncScopedState:
         """Return the state of a conversation of this workspace.
 
         - ``name``: the conversation's id.
 
         Raise ``InvalidInput`` unless this is a workspace.
         """
-        return AsyncScopedState(self._shared, child_scope(self.scope, "conversation", name), self._driver)
+        return AsyncScopedState(self._shared, child_scope(self.scope, "conversation", id_text(name)), self._driver)
 
-    def step(self, name: str) -> AsyncScopedState:
+    def step(self, name: Id) -> AsyncScopedState:
         """Return the state of a step of this workflow.
 
         - ``name``: the step's name.
 
         Raise ``InvalidInput`` unless this is a workflow.
         """
-        return AsyncScopedState(self._shared, child_scope(self.scope, "step", name), self._driver)
+        return AsyncScopedState(self._shared, child_scope(self.scope, "step", id_text(name)), self._driver)
 
 
 class AsyncState:

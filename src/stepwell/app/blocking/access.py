@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from stepwell.duration import Span
 from stepwell.model.access import AccessToken, Identity, IssuedToken, SignalLink
+from stepwell.model.ids import Id, id_text
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.operations import Driver
 from stepwell.state.access import AccessOperations
@@ -21,9 +22,7 @@ class Access:
     def __init__(self, operations: AccessOperations, driver: Driver) -> None:
         self._do, self._driver = operations, driver
 
-    def create_token(
-        self, name: str, *, role: str = "viewer", workspace: str | None = None, ttl: Span | None = None
-    ) -> IssuedToken:
+    def create_token(self, name: str, *, role: str = "viewer", workspace: Id | None = None, ttl: Span | None = None) -> IssuedToken:
         """Create a token, and return it with its secret.
 
         - ``name``: a name for people, which the audit shows.
@@ -38,7 +37,7 @@ class Access:
             issued = well.access.create_token("ci", role="operator", workspace="acme", ttl="90d")
             print(issued.text)
         """
-        return self._driver.run(self._do.create_token(name, role, workspace, ttl))
+        return self._driver.run(self._do.create_token(name, role, id_text(workspace), ttl))
 
     def tokens(self) -> list[AccessToken]:
         """Return all tokens that have not expired, without their secrets, the oldest first."""
@@ -97,10 +96,10 @@ class Access:
 
     def create_link(
         self,
-        execution_id: str,
+        execution_id: Id,
         signal: str,
         *,
-        workspace: str = DEFAULT_WORKSPACE,
+        workspace: Id = DEFAULT_WORKSPACE,
         by: str | None = None,
         created_by: str = "",
         ttl: Span = "3d",
@@ -118,6 +117,7 @@ class Access:
 
             secret, link = well.access.create_link("order-7", "approve", by="ann", ttl="3d")
         """
+        execution_id, workspace = id_text(execution_id), id_text(workspace)
         return self._driver.run(self._do.create_link(execution_id, signal, workspace, by, created_by, ttl))
 
     def link(self, secret: str) -> SignalLink | None:

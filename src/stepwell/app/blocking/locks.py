@@ -7,6 +7,7 @@ import threading
 from types import TracebackType
 
 from stepwell.duration import DEFAULT_LOCK_SECONDS, Span
+from stepwell.model.ids import Id, id_text
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.operations import Driver
 from stepwell.state.locks import HeldLock, LockHandle, LockOperations, LockRequest
@@ -53,7 +54,7 @@ class Locks:
         self._do, self._driver = operations, driver
 
     def acquire(
-        self, name: str, *, workspace: str = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_LOCK_SECONDS, holder: str | None = None
+        self, name: Id, *, workspace: Id = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_LOCK_SECONDS, holder: Id | None = None
     ) -> RemoteHold:
         """Acquire a lock for a holder elsewhere, and return what the holder needs to renew and release it.
 
@@ -63,10 +64,10 @@ class Locks:
 
         Raise ``LockHeld`` at once if another holder has it.
         """
-        return self._driver.run(self._do.acquire(name, workspace, seconds, holder))
+        return self._driver.run(self._do.acquire(id_text(name), id_text(workspace), seconds, id_text(holder)))
 
     def renew(
-        self, name: str, *, holder: str, fence: int, workspace: str = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_LOCK_SECONDS
+        self, name: Id, *, holder: Id, fence: int, workspace: Id = DEFAULT_WORKSPACE, seconds: Span = DEFAULT_LOCK_SECONDS
     ) -> RemoteHold:
         """Hold a lock for longer, counted from now.
 
@@ -76,9 +77,9 @@ class Locks:
         - ``seconds``: how long it is held from now on.
         - ``holder``, ``fence``: as ``acquire`` returned them.
         """
-        return self._driver.run(self._do.renew(name, workspace, seconds, holder, fence))
+        return self._driver.run(self._do.renew(id_text(name), id_text(workspace), seconds, id_text(holder), fence))
 
-    def release(self, name: str, *, holder: str, fence: int, workspace: str = DEFAULT_WORKSPACE) -> None:
+    def release(self, name: Id, *, holder: Id, fence: int, workspace: Id = DEFAULT_WORKSPACE) -> None:
         """Release a lock.
 
         Raise ``LeaseLost`` if it is not held any more.
@@ -86,4 +87,4 @@ class Locks:
         - ``name``, ``workspace``: the lock.
         - ``holder``, ``fence``: as ``acquire`` returned them.
         """
-        self._driver.run(self._do.release(name, workspace, holder, fence))
+        self._driver.run(self._do.release(id_text(name), id_text(workspace), id_text(holder), fence))

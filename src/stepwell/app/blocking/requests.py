@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from stepwell.model.ids import Id, id_text
 from stepwell.pipeline.operations import Driver
 from stepwell.state.request_log import AuditEntry, KeptReply, RequestKey, RequestLog
 
@@ -46,19 +47,19 @@ class Requests:
         """
         self._driver.run(self._do.release(key))
 
-    def note(self, workspace: str, entry: AuditEntry) -> None:
+    def note(self, workspace: Id, entry: AuditEntry) -> None:
         """Add an entry to the audit of a workspace; its id and time are set by the store.
 
         - ``workspace``: the workspace.
         - ``entry``: what was done, by whom.
         """
-        self._driver.run(self._do.note(workspace, entry))
+        self._driver.run(self._do.note(id_text(workspace), entry))
 
-    def audit(self, workspace: str, *, before: str | None = None, limit: int = 100) -> list[AuditEntry]:
+    def audit(self, workspace: Id, *, before: str | None = None, limit: int = 100) -> list[AuditEntry]:
         """Return the newest entries of a workspace's audit.
 
         - ``workspace``: the workspace.
         - ``before``: the id of the last entry of the page before; None for the first page.
         - ``limit``: the size of a page.
         """
-        return self._driver.run(self._do.entries(workspace, before, limit))
+        return self._driver.run(self._do.entries(id_text(workspace), before, limit))

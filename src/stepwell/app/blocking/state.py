@@ -264,41 +264,41 @@ class ScopedState:
                     seen = change.revision
                     yield change
 
-    def workflow(self, name: str) -> ScopedState:
+    def workflow(self, name: Id) -> ScopedState:
         """Return the state of a workflow of this workspace.
 
         - ``name``: the workflow's name.
 
         Raise ``InvalidInput`` unless this is a workspace.
         """
-        return ScopedState(self._shared, child_scope(self.scope, "workflow", name), self._driver)
+        return ScopedState(self._shared, child_scope(self.scope, "workflow", id_text(name)), self._driver)
 
-    def custom(self, name: str) -> ScopedState:
+    def custom(self, name: Id) -> ScopedState:
         """Return state of this workspace under a name of your own.
 
         - ``name``: the name.
 
         Raise ``InvalidInput`` unless this is a workspace.
         """
-        return ScopedState(self._shared, child_scope(self.scope, "custom", name), self._driver)
+        return ScopedState(self._shared, child_scope(self.scope, "custom", id_text(name)), self._driver)
 
-    def conversation(self, name: str) -> ScopedState:
+    def conversation(self, name: Id) -> ScopedState:
         """Return the state of a conversation of this workspace.
 
         - ``name``: the conversation's id.
 
         Raise ``InvalidInput`` unless this is a workspace.
         """
-        return ScopedState(self._shared, child_scope(self.scope, "conversation", name), self._driver)
+        return ScopedState(self._shared, child_scope(self.scope, "conversation", id_text(name)), self._driver)
 
-    def step(self, name: str) -> ScopedState:
+    def step(self, name: Id) -> ScopedState:
         """Return the state of a step of this workflow.
 
         - ``name``: the step's name.
 
         Raise ``InvalidInput`` unless this is a workflow.
         """
-        return ScopedState(self._shared, child_scope(self.scope, "step", name), self._driver)
+        return ScopedState(self._shared, child_scope(self.scope, "step", id_text(name)), self._driver)
 
 
 class State:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Sequence
 
+from stepwell.model.ids import Id, id_text
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.webhook import EVENTS, WebhookDelivery, WebhookEndpoint
 from stepwell.pipeline.operations import Driver
@@ -24,12 +25,12 @@ class Webhooks:
     def __init__(self, operations: WebhookOperations, driver: Driver, workspace: str = DEFAULT_WORKSPACE) -> None:
         self._do, self._driver, self._workspace = operations, driver, workspace
 
-    def within(self, workspace: str) -> Webhooks:
+    def within(self, workspace: Id) -> Webhooks:
         """Return the webhooks of another workspace.
 
         - ``workspace``: the id of the workspace.
         """
-        return Webhooks(self._do, self._driver, workspace)
+        return Webhooks(self._do, self._driver, id_text(workspace))
 
     def put(self, name: str, url: str, *, events: Sequence[str] = EVENTS) -> tuple[WebhookEndpoint, str | None]:
         """Create or change an endpoint; return it, and its secret if it is new. A change enables a disabled endpoint.

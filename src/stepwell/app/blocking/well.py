@@ -119,14 +119,14 @@ class ExecutionIndex:
         execution_id, workspace = id_text(execution_id), id_text(workspace)
         return self._driver.run(self._parts.executions.summary(execution_id, workspace))
 
-    def digests(self, execution_ids: Iterable[str]) -> dict[str, str]:
+    def digests(self, execution_ids: Iterable[Id]) -> dict[str, str]:
         """Return the digest of each execution's newest receipt, in one read; an execution that does not exist is left out.
 
         A digest that changed means that a commit landed: this is the cheapest way to follow many executions.
 
         - ``execution_ids``: the executions.
         """
-        return self._driver.run(self._parts.executions.digests(list(execution_ids)))
+        return self._driver.run(self._parts.executions.digests(list(map(id_text, execution_ids))))
 
 
 class Stepwell:
@@ -201,7 +201,7 @@ class Stepwell:
         """Return the conversations of the workspace ``default``: state, history, and one turn at a time."""
         return faces.Conversations(self._parts.conversations, self._parts.locks, self._driver)
 
-    def lock(self, name: str, *, seconds: Span = DEFAULT_LOCK_SECONDS, timeout: Span | None = 0) -> Lock:
+    def lock(self, name: Id, *, seconds: Span = DEFAULT_LOCK_SECONDS, timeout: Span | None = 0) -> Lock:
         """Return a lock that one holder has at a time, over all processes and machines that share the store.
 
         - ``name``: the lock's name.
@@ -219,6 +219,7 @@ class Stepwell:
         from stepwell.model.lock import user_lock
         from stepwell.state.locks import lock_request
 
+        name = id_text(name)
         return faces.Lock(self._parts.locks, lock_request(user_lock(name), name, seconds, timeout), self._driver)
 
     @property
@@ -226,7 +227,7 @@ class Stepwell:
         """Return locks on behalf of holders outside this process, such as clients of the HTTP API."""
         return faces.Locks(self._parts.remote_locks, self._driver)
 
-    def scheduled_lock(self, name: str, *, at_most: Span, at_least: Span = 0) -> Lock:
+    def scheduled_lock(self, name: Id, *, at_most: Span, at_least: Span = 0) -> Lock:
         """Return a lock for a job that many nodes start at the same time, so that one of them does it.
 
         The lock is not renewed. All times are the store's, so that a late node finds the lock held.
@@ -240,6 +241,7 @@ class Stepwell:
         from stepwell.model.lock import scheduled_lock
         from stepwell.state.locks import schedule_request
 
+        name = id_text(name)
         return faces.Lock(self._parts.locks, schedule_request(scheduled_lock(name), name, at_most, at_least), self._driver)
 
     @property
