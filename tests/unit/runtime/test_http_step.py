@@ -106,6 +106,16 @@ def test_redirect_is_followed_and_secrets_stay_with_the_host_they_are_for(server
     assert [headers.get("authorization") for _, _, headers, _ in seen] == ["Bearer hush", None]
 
 
+def test_redirect_to_another_host_takes_no_authorization_along(server: str) -> None:
+    headers = {"Authorization": "Bearer hush", "Cookie": "id=1", "X-Trace": "7"}
+    elsewhere = server.replace("api.example", "other.example").replace(":", "%3A")
+    http_request({"url": f"{server}/to//text", "headers": headers})
+    http_request({"url": f"{server}/to/{elsewhere}/text", "headers": headers})
+    assert [found.get("authorization") for _, _, found, _ in seen] == ["Bearer hush"] * 3 + [None]
+    assert [found.get("cookie") for _, _, found, _ in seen] == ["id=1"] * 3 + [None]
+    assert [found.get("x-trace") for _, _, found, _ in seen] == ["7"] * 4
+
+
 def test_redirect_to_an_inner_address_is_refused(server: str) -> None:
     with pytest.raises(AddressRefused, match=r"169\.254\.169\.254"):
         http_request(f"{server}/to/http%3A//169.254.169.254/latest/meta-data")

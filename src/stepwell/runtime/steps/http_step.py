@@ -93,6 +93,7 @@ _TIMEOUT_SECONDS = 30.0
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _KEEPING = frozenset({307, 308})
 _REDIRECTS = frozenset({301, 302, 303}) | _KEEPING
+_PRIVATE_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 _CHUNK = 65_536
 
 
@@ -165,11 +166,10 @@ def _redirected(request: Request, url: SplitResult, location: str, status: int) 
     is_same = (url.scheme, url.hostname, url.port) == (there.scheme, there.hostname, there.port)
     if url.scheme == "https" and there.scheme != "https":
         raise AddressRefused(f"{url.hostname!r} redirects to a connection that is not encrypted; it was not followed")
-    secrets = request.secret_headers if is_same else {}  # the authorization is not for another host
-    if status in _KEEPING:
-        return request._replace(url=target, secret_headers=secrets)
-    method = "HEAD" if request.method == "HEAD" else "GET"
-    return request._replace(url=target, method=method, body=None, secret_headers=secrets)
+    # Authorization is not for another host or port, whether or not it was given as a secret.
+    headers = {name: text for name, text in request.headers.items() if is_same or name not in _PRIVATE_HEADERS}
+    request = request._replace(url=target, headers=headers, secret_headers=request.secret_headers if is_same else {})
+    return request if status in _KEEPING else request._replace(method="HEAD" if request.method == "HEAD" else "GET", body=None)
 
 
 def _ask(request: Request, url: SplitResult, deadline: float) -> dict[str, Value]:
