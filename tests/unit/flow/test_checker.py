@@ -194,6 +194,22 @@ def test_a_graph_must_hold_together(node: Node, fault: str) -> None:
     assert faults(node) == [fault]
 
 
+@pytest.mark.parametrize(
+    ("node", "where"),
+    [
+        (signal("a\0b"), "do.signal"),
+        (signal("x" * 600), "do.signal"),
+        (scope("a", cancel_on="a\0b"), "do.cancel_on"),
+        (deferred({"a\0b": "a"}), "do.deferred.a\0b"),
+        (graph({"a": "a", "b": "b"}, [edge("a", "b", id="a\0b")]), "do.edges[0].id"),
+    ],
+)
+def test_names_that_nobody_could_write_are_refused(node: Node, where: str) -> None:
+    [fault] = faults(node)
+    assert fault.startswith(f"{where}: ")
+    assert "NUL character" in fault or "over the limit" in fault
+
+
 def test_long_graphs_are_checked_without_recursion() -> None:
     names = [f"n{number}" for number in range(3000)]
     nodes = {name: StepNode(uses="x") for name in names}

@@ -156,6 +156,23 @@ def test_what_has_no_fault_comes_to_its_end(tree: Node, seed: int) -> None:
         assert driver.is_clean()
 
 
+def fruitless(definition: Definition) -> set[str]:
+    """The loops that are said to have no end, and the joins that are said never to pass."""
+    told = ("goes on and on, and nothing in it ends it", "never ends by itself", "can never come together")
+    return {fault.node for fault in explore(definition).faults if any(each in fault.message for each in told)}
+
+
+@settings(max_examples=scaled(150), deadline=None, suppress_health_check=QUIET)
+@given(tree=trees, seed=st.integers(0, 2**32))
+def test_what_is_said_never_to_end_well_never_does(tree: Node, seed: int) -> None:
+    definition = named(tree)
+    found = fruitless(definition)
+    assume(found)
+    for number in range(20):
+        steps = lived(definition, seed + number).view.steps.values()
+        assert not found & {record.node_name for record in steps if record.status == "COMPLETED"}
+
+
 @settings(max_examples=scaled(100), deadline=None, suppress_health_check=QUIET)
 @given(tree=trees)
 def test_a_definition_is_explored_whole_and_always_alike(tree: Node) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 from msgspec import UNSET
 
-from stepwell.errors import StepwellError
+from stepwell.errors import StepwellError, ValidationFailed
 from stepwell.flow.definition.builtin_steps import BUILTINS, PREFIX, builtin_of
 from stepwell.flow.definition.findings import Finding, Findings
 from stepwell.flow.definition.node import (
@@ -31,6 +31,7 @@ from stepwell.flow.definition.outline import Path, Place
 from stepwell.flow.language.errors import suggest
 from stepwell.flow.language.expression import compile_expression
 from stepwell.flow.language.template import is_template
+from stepwell.model.ids import check_key
 
 __all__ = [
     "Known",
@@ -99,6 +100,7 @@ def _edge_findings(graph: Graph, path: Path) -> Findings:
             yield Finding((*here, "id"), f"there is a second edge with the id {edge.id!r}")
         if edge.id:
             ids.add(edge.id)
+            yield from _key_findings((*here, "id"), edge.id, "the id of an edge")
     yield from _otherwise_findings(graph, path)
 
 
@@ -203,6 +205,16 @@ def node_findings(place: Place, known: Known) -> Findings:
 def _named(place: Place, key: str, name: str | None) -> Findings:
     if name == "":
         yield Finding((*place.path, key), "a signal needs a name")
+    elif name is not None:
+        yield from _key_findings((*place.path, key), name, "a signal's name")
+
+
+def _key_findings(path: Path, name: str, what: str, *, is_about_key: bool = False) -> Findings:
+    """Check a name that senders of signals, or readers of a definition, must be able to write, too."""
+    try:
+        check_key(name, what)
+    except ValidationFailed as error:
+        yield Finding(path, error.message, is_about_key=is_about_key)
 
 
 def _action(place: Place, node: Action, known: Known) -> Findings:
@@ -376,6 +388,8 @@ def _deferred(place: Place, node: Deferred) -> Findings:
     for name in node.branches:
         if name in ("", "on_timeout"):
             yield Finding((*place.path, "deferred", name), f"a signal cannot have the name {name!r} here", is_about_key=True)
+        else:
+            yield from _key_findings((*place.path, "deferred", name), name, "a signal's name", is_about_key=True)
     if node.on_timeout is not None and node.timeout_seconds is None:
         yield Finding((*place.path, "on_timeout"), "this can never run: there is no timeout_seconds")
 
