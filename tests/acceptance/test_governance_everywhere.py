@@ -90,7 +90,7 @@ def test_executions_of_a_schedule_have_its_governance(well: Any):
     with pytest.raises(ExecutionFailed, match="GovernanceViolated"):
         well.schedules.run_now("often").result(WAIT)
     assert made == [0, 1]
-    assert well.schedules.get("often").value == 3
+    assert (well.schedules.get("often").value, well.schedules.get("often").governance) == (3, TWO)
 
 
 def test_declared_workflow_has_a_governance_of_its_own(well: Any):
@@ -120,5 +120,7 @@ def test_governance_of_the_wrong_type_is_refused(well: Any):
     wrong: Any = {"steps": 1}
     with pytest.raises(InvalidInput, match="governance is a"):
         well.enqueue(several, 1, governance=wrong)
+    with pytest.raises(InvalidInput, match="governance is a"):
+        workflow(governance=wrong)
     with pytest.raises(InvalidInput, match="governance is a"):
         define("gov_wrong", "gov.work", governance=wrong)

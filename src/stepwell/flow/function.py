@@ -20,7 +20,7 @@ from msgspec import UNSET
 
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput, NotFound
-from stepwell.flow.governance import Governance
+from stepwell.flow.governance import Governance, check_governance
 from stepwell.flow.retry import Retry
 from stepwell.model.ids import Id, check_key
 from stepwell.model.limits import Limits
@@ -861,6 +861,7 @@ def workflow(
     """
     hidden = Redaction(secrets).names
     limit = None if timeout is None else seconds_of(timeout, "timeout")
+    budget = check_governance(governance)
 
     if isinstance(grants, str) or not all(isinstance(each, str) for each in grants):
         raise InvalidInput(f"grants is a list of names of workflows, not {grants!r}")
@@ -878,7 +879,7 @@ def workflow(
             target.__name__ if name is None else name,
             version,
             timeout_seconds=limit,
-            governance=governance,
+            governance=budget,
             grants=others,
             secrets=hidden,
         )

@@ -12,7 +12,7 @@ from stepwell.duration import LONGEST_SECONDS, Seconds, Span, seconds_of
 from stepwell.errors import InvalidInput, Problem
 from stepwell.model.plain_data import PlainRecord
 
-__all__ = ["Governance"]
+__all__ = ["Governance", "check_governance"]
 
 
 class Governance(PlainRecord, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -67,3 +67,10 @@ def _kinds(kinds: object) -> tuple[str, ...]:
     if not isinstance(kinds, Iterable) or isinstance(kinds, str):
         return ("",)
     return tuple(kind if isinstance(kind, str) else "" for kind in cast("Iterable[object]", kinds))
+
+
+def check_governance(given: object) -> Governance | None:
+    """Return a governance that was given, or None. Raise ``InvalidInput`` for anything else."""
+    if given is not None and not isinstance(given, Governance):
+        raise InvalidInput(f"governance is a stepwell.Governance(...), not {given!r}")
+    return given

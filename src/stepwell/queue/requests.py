@@ -18,7 +18,7 @@ from stepwell.clock import to_ms
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
 from stepwell.flow.function import Workflow, WorkflowCall, registered, secrets_of
-from stepwell.flow.governance import Governance
+from stepwell.flow.governance import Governance, check_governance
 from stepwell.model.data_key import index_path
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.external_engines import TEMPORAL, check_engine
@@ -189,9 +189,7 @@ def _input_of(request: QueueRequest, workflow: Runnable, limits: Limits, data_ke
             f"None for workflow {workflow.name!r} would be no input in the queue, and come to the default of its parameter {only}; "
             "leave it out, or use well.start"
         )
-    given: object = request.governance
-    if given is not None and not isinstance(given, Governance):
-        raise InvalidInput(f"governance is a stepwell.Governance(...), not {given!r}")
+    given = check_governance(request.governance)
     governance = None if given is None else cast("dict[str, Any]", to_value(given))
     trigger = encode_plain_trigger(workflow.encode_input(value, limits))
     return governed_input(trigger, governance, request.subject, data_key)

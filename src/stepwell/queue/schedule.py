@@ -23,6 +23,7 @@ import msgspec
 from stepwell.clock import from_ms, to_ms
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput, NotFound
+from stepwell.flow.governance import Governance
 from stepwell.model.ids import MAX_KEY_BYTES, check_key
 from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem
@@ -190,6 +191,7 @@ class ScheduleSummary(PlainRecord, frozen=True, kw_only=True):
     last_at: datetime | None
     queue: str
     priority: int
+    governance: Governance | None = None
     secrets: tuple[str, ...] = ()
     """The names of keys and fields of its value that are shown nowhere."""
 
@@ -212,6 +214,7 @@ class ScheduleSummary(PlainRecord, frozen=True, kw_only=True):
             last_at=_moment(schedule.last_ms),
             queue=schedule.queue,
             priority=schedule.priority,
+            governance=None if schedule.governance is None else msgspec.convert(schedule.governance, Governance),
             secrets=schedule.secrets,
         )
 

@@ -17,7 +17,7 @@ from stepwell.errors import AlreadyExists, CommitUnknown, Conflict, InvalidInput
 from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.definition.node import ContextRule
 from stepwell.flow.function import Workflow, secrets_of
-from stepwell.flow.governance import Governance
+from stepwell.flow.governance import Governance, check_governance
 from stepwell.kernel.pending_changes import PendingChanges
 from stepwell.model.commit import Creation, Lease
 from stepwell.model.draft import Planned
@@ -177,8 +177,7 @@ class Starting:
         ``ops`` are changes of scoped state that land in the commit that creates it.
         """
         started_by = self._trigger(workflow, value, trigger)
-        if governance is not None and not isinstance(governance, Governance):
-            raise InvalidInput(f"governance is a stepwell.Governance(...), not {governance!r}")
+        check_governance(governance)
         subjects = self._executions.subjects
         data_key = None if subject is None else (yield from subjects.key_of(workspace, subject))
         if subject is None and parent is not None:

@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 from msgspec import UNSET, UnsetType
 
 from stepwell.duration import Span, seconds_of
-from stepwell.errors import InvalidDefinition, InvalidInput
+from stepwell.errors import InvalidDefinition
 from stepwell.flow.definition.checker import checked
 from stepwell.flow.definition.node import (
     Approval,
@@ -47,7 +47,7 @@ from stepwell.flow.definition.node import (
 )
 from stepwell.flow.definition.node import Sequence as SequenceNode
 from stepwell.flow.function import Step, Workflow, registered_step, registered_workflow
-from stepwell.flow.governance import Governance
+from stepwell.flow.governance import Governance, check_governance
 from stepwell.flow.retry import Retry
 from stepwell.model.value import Value, canonical
 
@@ -205,17 +205,11 @@ def define(
         variables=dict(variables or {}),
         retry=retry,
         timeout_seconds=as_seconds(timeout, "timeout"),
-        governance=_governance(governance),
+        governance=check_governance(governance),
         root=body_of(nodes),
         output=as_value(output, "output"),
     )
     return checked(definition, steps=steps)
-
-
-def _governance(given: object) -> Governance | None:
-    if given is not None and not isinstance(given, Governance):
-        raise InvalidInput(f"governance is a stepwell.Governance(...), not {given!r}")
-    return given
 
 
 def sequence(*nodes: Nodelike, name: str = "", description: str = "") -> SequenceNode:
