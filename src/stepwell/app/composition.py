@@ -114,11 +114,20 @@ class Parts:
         self.notifications = Notifications(self.store)
         self._writer, can = StoreWriter(self.store, self.notifications, self.clock), self.store.capabilities()
         self.group = GroupCommit(self._writer.write, is_instant=not can.has_blocking_writes)
-        self.state = StateOperations(self.store, self.limits, self.notifications, self.clock)
+        self.hooks, subjects = Hooks(self.limits), Subjects(self.sealed)
+        self.state = StateOperations(self.store, self.limits, self.notifications, self.clock, subjects, self.hooks)
         self.webhooks = WebhookOperations(self.state, new_id)
-        self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key, self.webhooks)
-        self.executions.subjects, self.executions.redaction = Subjects(self.sealed), self.redaction
-        self.state.subjects = self.executions.subjects
+        self.executions = Executions(
+            self.store,
+            self.clock,
+            self.limits,
+            new_id,
+            signing_key,
+            end_messages=self.webhooks,
+            subjects=subjects,
+            redaction=self.redaction,
+            hooks=self.hooks,
+        )
         self.copies = Copies(self.executions, self.store, self.clock, new_id, signing_key)
         self.definitions = DefinitionOperations(self.store)
         self.access = AccessOperations(self.state)
@@ -132,15 +141,10 @@ class Parts:
         self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
         self.starting = Starting(self.executions, self.clock, new_id)
         self.errors = ErrorOperations(self.executions, self.state, lambda execution_id: self.run(execution_id, None))
-        self.hooks = Hooks(self.limits, self._use_hooks)
         self.retention = RetentionOperations(self.store, self.executions, self.clock)
         self.usage = UsageOperations(self.store, self.executions, self.limits)
         self.queue = QueueParts(self.store, self.executions, self.definitions, self.notifications)
         self.erasing = Erasing(self.plain_store, self.executions, self.queue.items, signing_key)
-
-    def _use_hooks(self, hooks: Hooks) -> None:
-        """Let changes pass the hooks from now on."""
-        self.executions.hooks = self.state.hooks = hooks
 
     def open(self) -> None:
         """Open the store, check its keys, and measure how far its clock is from this machine's."""
@@ -313,7 +317,7 @@ class Parts:
             deployment=deployment,
             sweep_seconds=sweep_seconds,
         )
-        engine = TemporalEngine(host, connection, self.starting)
+        engine = TemporalEngine(host, connection, self.starting, service.wake_starter)
         holder = f"{engine.name}:{socket.gethostname()}:{os.getpid()}:{new_id()}"
         dispatcher = Dispatcher(
             engine=engine,

@@ -48,6 +48,7 @@ class TemporalWorker:
       others open what they encrypted. All workers of a namespace need the same.
     - ``search_attributes``: whether workflows get the search attribute ``StepwellWorkspace``, which must be registered.
     - ``sweep_seconds``: how often executions are looked for whose workflows were ended on the server.
+    - ``on_failure``: called in the worker's thread when it ends by itself; ``failure`` then says why.
     - ``clock``, ``limits``, ``signing_key``, ``encryption``, ``compress_over``, ``secrets``: as for ``Stepwell``.
 
     Creating one raises ``EngineUnavailable`` if the server cannot be reached or used, and ``InvalidInput`` for a bad argument.
@@ -80,6 +81,7 @@ class TemporalWorker:
         payload_keys: Mapping[str, bytes] | None = None,
         search_attributes: bool = False,
         sweep_seconds: Span = 30,
+        on_failure: Callable[[], None] = lambda: None,
         clock: Clock | None = None,
         limits: Limits | None = None,
         signing_key: bytes | None = None,
@@ -106,8 +108,7 @@ class TemporalWorker:
         self._is_closed = False
         self.failure: BaseException | None = None
         """Why the worker ended by itself; None while it serves."""
-        self.on_failure: Callable[[], None] = lambda: None
-        """Called in the worker's thread when it ends by itself."""
+        self._on_failure = on_failure
         self._ready: Future[None] = Future()
         self._parts.open()
         self._thread = threading.Thread(target=self._run, name="stepwell-temporal", daemon=True)
@@ -128,7 +129,7 @@ class TemporalWorker:
             else:
                 log.error("the worker on %s ended: %s", self._address, error)
                 self.failure = error
-                self.on_failure()
+                self._on_failure()
 
     async def _serve(self) -> None:
         service = self._service = await self._parts.temporal_service(

@@ -93,8 +93,8 @@ class Services:
         """Held by a step that may bring down the worker: others that may, too, wait until it has ended."""
 
     @property
-    def hooks(self) -> Hooks | None:
-        """Return the hooks of this process; None if there are none."""
+    def hooks(self) -> Hooks:
+        """Return the hooks of this process."""
         return self._executions.hooks
 
     @property

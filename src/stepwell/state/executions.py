@@ -224,6 +224,9 @@ class Executions(History):
 
     Args:
         end_messages: what is enqueued in the commit that ends an execution.
+        subjects: whose data executions hold, and how their commits are sealed.
+        redaction: what is declared secret for the whole well.
+        hooks: functions of the user that are called at changes.
     """
 
     def __init__(
@@ -233,19 +236,19 @@ class Executions(History):
         limits: Limits,
         new_id: NewId,
         signing_key: bytes | None,
+        *,
         end_messages: EndMessages | None = None,
+        subjects: Subjects | None = None,
+        redaction: Redaction | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         super().__init__(store, limits, signing_key)
         self._clock, self._new_id = clock, new_id
         self._live = ExecutionCache()
         self.endings = Completions()
-        self.hooks: Hooks | None = None
-        """Functions of the user that are called at changes; None until there is one."""
         self._end_messages = end_messages
-        self.redaction = Redaction()
-        """What is declared secret for the whole well."""
-        self.subjects = Subjects(None)
-        """Whose data executions hold, and how their commits are sealed."""
+        self.subjects, self.redaction = subjects or Subjects(None), redaction or Redaction()
+        self.hooks = hooks or Hooks(limits)
 
     def create(
         self,
@@ -336,7 +339,7 @@ class Executions(History):
         if self.subjects.sealed is not None:
             yield from self.subjects.ready(live.workspace_id, _data_key_of(live.state))
         try:
-            if self.hooks is not None:
+            if self.hooks.is_used:
                 batch = yield from self._passed_by_hooks(self.hooks, live, batch)
             draft, commit, header = self._prepare(session, batch, creation, opening)
         except (Conflict, ValidationFailed):
@@ -369,7 +372,7 @@ class Executions(History):
             self._live.forget(live.execution_id)
             raise
         fault("commit.applied")
-        if self.hooks is not None:
+        if self.hooks.is_used:
             _tell_hooks(self.hooks, live, draft, commit)
         opened = encode_mutations(draft.mutations) if self.subjects.sealed is not None and is_sealed(commit.body) else None
         return Receipt.of(header, commit.digest, commit.body, opened)

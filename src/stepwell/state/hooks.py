@@ -230,9 +230,11 @@ class Hooks:
     Every registration returns a ``Hook``; it can be used as a decorator.
     """
 
-    def __init__(self, limits: Limits, on_first: Callable[[Hooks], None]) -> None:
-        self._limits, self._on_first = limits, on_first
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._hooks: tuple[Hook, ...] = ()
+        self.is_used = False
+        """Whether there is any hook: most processes have none, and every commit asks."""
         self._lock = threading.Lock()
         self._events: deque[tuple[str, object]] = deque()
         self._woken = threading.Condition(threading.Lock())
@@ -294,14 +296,14 @@ class Hooks:
         seconds = seconds_of(timeout, "timeout", least=0.001, most=60)
         hook = Hook(self, kind, cast("Callable[[Any], Any]", function), seconds, scope, is_required=is_required)
         with self._lock:
-            self._hooks = (*self._hooks, hook)
-        self._on_first(self)
+            self._hooks, self.is_used = (*self._hooks, hook), True
         return hook
 
     def remove(self, hook: Hook) -> None:
         """Unregister a hook."""
         with self._lock:
             self._hooks = tuple(each for each in self._hooks if each is not hook)
+            self.is_used = bool(self._hooks)
         hook.close()
 
     def close(self) -> None:

@@ -60,24 +60,26 @@ _SLIDE_SHARE = 100
 
 
 class StateOperations:
-    """Operations on the scoped state of one store."""
+    """Operations on the scoped state of one store.
 
-    def __init__(self, store: Store, limits: Limits, notifications: Notifications, clock: Clock) -> None:
+    Args:
+        subjects: whose data scopes hold.
+        hooks: functions of the user that are called at changes.
+    """
+
+    def __init__(
+        self, store: Store, limits: Limits, notifications: Notifications, clock: Clock, subjects: Subjects, hooks: Hooks
+    ) -> None:
         self.store, self.limits, self.notifications, self.clock = store, limits, notifications, clock
-        self.subjects = Subjects(None)
-        """Whose data scopes hold."""
-        self.hooks: Hooks | None = None
-        """Functions of the user that are called at changes; None until there is one."""
+        self.subjects, self._hooks = subjects, hooks
         self._writes_with_end = 0
 
     def write(self, *ops: StateOp, guards: tuple[LockGuard, ...] = ()) -> Operation[Sequence[object]]:
         """Write operations together, and return their answers."""
-        hooks = self.hooks
-        if hooks is not None and hooks.has("before_change"):
-            ops = tuple((yield from read(lambda: hooks.before(ops))))
+        if self._hooks.has("before_change"):
+            ops = tuple((yield from read(lambda: self._hooks.before(ops))))
         outcome = yield from write_or_raise(StateBatch(ops, guards))
-        if hooks is not None:
-            hooks.tell_of_changes(ops)
+        self._hooks.tell_of_changes(ops)
         if any(isinstance(op, Put) and op.ttl_ms is not None for op in ops):
             self._writes_with_end += 1
             if self._writes_with_end % _SWEEP_EVERY == 0:

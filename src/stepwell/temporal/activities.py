@@ -111,10 +111,14 @@ async def create(host: TemporalHost, origin: Origin, record: EngineRecord) -> No
 
 
 class Activities:
-    """The activities of one worker."""
+    """The activities of one worker.
 
-    def __init__(self, host: TemporalHost) -> None:
-        self._host = host
+    Args:
+        wake_starter: wakes the task that starts what is recorded for Temporal.
+    """
+
+    def __init__(self, host: TemporalHost, wake_starter: Callable[[], None]) -> None:
+        self._host, self._wake_starter = host, wake_starter
 
     def all(self) -> list[Callable[..., Any]]:
         """Return the activities to register."""
@@ -388,7 +392,7 @@ class Activities:
             raise _again(error) from error
         except StepwellError as error:
             return sealed(ChildAnswer(error=error_value(error), names=error_names(error)), "an error")
-        self._host.starter.wake()
+        self._wake_starter()
         return await self._host.payloads.seal(asked.parent.execution_id, ChildAnswer(news))
 
     async def _start_child(self, asked: StartChild, parent: Metadata, seed: Seed) -> Any:

@@ -44,8 +44,10 @@ class TemporalEngine:
     concurrent_starts = 20
     """Each start is a call of the server, which takes long enough for others to go on beside it."""
 
-    def __init__(self, host: TemporalHost, connection: TemporalConnection, starting: Starting) -> None:
-        self._host, self._connection, self._starting = host, connection, starting
+    def __init__(
+        self, host: TemporalHost, connection: TemporalConnection, starting: Starting, wake_starter: Callable[[], None]
+    ) -> None:
+        self._host, self._connection, self._starting, self._wake_starter = host, connection, starting, wake_starter
         self._resuming = Resuming(host.executions, host.new_id)
         self._asked_at = 0.0
 
@@ -80,7 +82,7 @@ class TemporalEngine:
             raise NotFound(f"workflow {name!r} has version {workflow.version} here, and the item asks for {claimed.version}")
         driver = self._host.driver
         if claimed.fence > 1 and await driver.run(self._resuming.resume(claimed)):
-            self._host.starter.wake()
+            self._wake_starter()
             return
         asked = split_input(claimed.given())
         identity = self._starting.identity_of_item(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from stepwell.contract.store import Store
 from stepwell.errors import NotFound, StepwellError
@@ -22,20 +22,12 @@ from stepwell.temporal.messages import PayloadReference
 from stepwell.temporal.payload_store import PayloadStore
 from stepwell.temporal.workflow import TryTaskAgain
 
-__all__ = ["NoLocalWorker", "TemporalHost", "Wakes"]
+__all__ = ["NoLocalWorker", "TemporalHost"]
 
 T = TypeVar("T")
 
 _READ_SECONDS = 1.5
 """How long a workflow task waits for something that is read once: Temporal fails a task that takes two seconds."""
-
-
-class Wakes(Protocol):
-    """Starts what is recorded for Temporal."""
-
-    def wake(self) -> None:
-        """Look at once."""
-        ...
 
 
 class NoLocalWorker:
@@ -73,7 +65,6 @@ class TemporalHost:
         self._definitions = definitions
         self.payloads = PayloadStore(store, driver)
         self._loop = asyncio.get_running_loop()
-        self.starter: Wakes
 
     def store_now_ms(self) -> int:
         """Return the time by the store's clock, as this process measured it."""

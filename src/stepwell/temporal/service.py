@@ -92,8 +92,9 @@ class TemporalService:
         self._loop = asyncio.get_running_loop()
         self.is_stopping = False
         starter = RunStarter(host, connection, notifications)
-        host.starter = starter
-        activities = Activities(host)
+        self.wake_starter = starter.wake
+        """Wakes the task that starts what is recorded for Temporal."""
+        activities = Activities(host, starter.wake)
         queues = [WORKFLOWS_QUEUE, *map(workspace_queue, workspaces)]
         self._workers = [self._worker(queue, activities) for queue in queues]
         self._workers.append(self._worker(EXTERNAL_API_QUEUE, activities, has_workflows=False))

@@ -116,10 +116,16 @@ def worker(modules: tuple[str, ...], grace_seconds: float, engine: str, payload_
         if not is_local:
             place = choose_url(given.url)[0]
             keys = None if payload_keys is None else _keys_of(payload_keys)
-            made = TemporalWorker(place, grace_seconds=grace_seconds, payload_keys=keys, **temporal, **options)
-            worker = stack.enter_context(made)
-            worker.on_failure = lambda: os.kill(os.getpid(), signal.SIGTERM)
-            serving = worker
+            serving = stack.enter_context(
+                TemporalWorker(
+                    place,
+                    grace_seconds=grace_seconds,
+                    payload_keys=keys,
+                    on_failure=lambda: os.kill(os.getpid(), signal.SIGTERM),
+                    **temporal,
+                    **options,
+                )
+            )
 
         def say_ready() -> None:
             if given.is_json:

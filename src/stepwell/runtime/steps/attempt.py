@@ -167,7 +167,7 @@ class Attempts:
         if self._identity.secrets:
             context.given = (arguments, keywords)
         began = services.clock.now()
-        if services.hooks is not None:
+        if services.hooks.is_used:
             self._tell("started", step, key, number, began, None)
         try:
             tracer = live_tracer()
@@ -197,13 +197,13 @@ class Attempts:
 
     def _ended(self, step: Step[..., Any], key: str, number: int, made: AttemptResult) -> AttemptResult:
         """Tell observers of the end of an attempt, if there are any; return its result."""
-        if self._services.hooks is not None:
+        if self._services.hooks.is_used:
             self._tell("ended", step, key, number, made.ended_at, made.error)
         return made
 
     def _tell(self, kind: str, step: Step[..., Any], key: str, number: int, at: datetime, error: Exception | None) -> None:
         hooks, who = self._services.hooks, self._identity
-        if hooks is not None and hooks.has("on_step"):
+        if hooks.has("on_step"):
             event = StepEvent(
                 kind=kind,
                 execution_id=who.execution_id,
