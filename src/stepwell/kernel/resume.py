@@ -8,7 +8,7 @@ from stepwell.errors import InvalidInput
 from stepwell.flow.definition.node import Action, CancelScopeNode, Choice, Each, Graph, Loop, Parallel
 from stepwell.kernel.nodes import graphs, joins, steps, waits
 from stepwell.kernel.nodes.scopes import cancel_inside, pass_scope, undo_order
-from stepwell.kernel.signals import TURN
+from stepwell.kernel.signals import WAITING_ORDER
 from stepwell.kernel.token import BEGINS, CALL_KEY, ROOT, TIMES, UNDO, LiveToken
 from stepwell.model.record import Token, decode_token
 
@@ -36,7 +36,7 @@ def load(run: Interpreter) -> bool:
             pending.append(_place(run, stored, parent))
     for token in pending:
         _rebuild(run, token)
-    for token in sorted(filter(_is_under_way, pending), key=lambda token: token.value.get(TURN, 0)):
+    for token in sorted(filter(_is_under_way, pending), key=lambda token: token.value.get(WAITING_ORDER, 0)):
         waits.listen_again(run, token)
     return True
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from stepwell.kernel.token import LiveToken
 from stepwell.model.value import Value
 
-__all__ = ["TURN", "SignalInbox"]
+__all__ = ["WAITING_ORDER", "SignalInbox"]
 
-TURN = "turn"
+WAITING_ORDER = "turn"
 """The key in a token's value for its position in the line of waiting tokens; the first has none."""
 
 
@@ -70,7 +70,7 @@ class SignalInbox:
         # Store the position, since the order of this dict is lost when another process resumes the execution.
         if line:
             last = next(reversed(line.values()))
-            token.value[TURN] = max(token.value.get(TURN, 0), last.value.get(TURN, 0) + 1)
+            token.value[WAITING_ORDER] = max(token.value.get(WAITING_ORDER, 0), last.value.get(WAITING_ORDER, 0) + 1)
         line[token.id] = token
         self._names.setdefault(token.id, []).append(name)
 
@@ -84,7 +84,7 @@ class SignalInbox:
 
     def leave(self, token: LiveToken) -> None:
         """Remove a token from all lines."""
-        token.value.pop(TURN, None)
+        token.value.pop(WAITING_ORDER, None)
         for name in self._names.pop(token.id, ()):
             self._listeners.get(name, {}).pop(token.id, None)
 

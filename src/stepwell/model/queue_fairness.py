@@ -161,17 +161,17 @@ class ClaimSelection:
 
     def __init__(
         self,
-        turn: float,
+        virtual_time: float,
         contenders: Iterable[Contender],
         lanes: Iterable[Queued],
         queue_allowance: dict[str, int],
         more: More,
     ) -> None:
         self.numbers: list[int] = []
-        self.turn = turn
+        self.virtual_time = virtual_time
         self._more = more
         self._queues = queue_allowance
-        self._shares = {each.workspace_id: _Share(each, max(each.passed, turn)) for each in contenders}
+        self._shares = {each.workspace_id: _Share(each, max(each.passed, virtual_time)) for each in contenders}
         for queued in lanes:
             share = self._shares.get(queued.key.workspace_id)
             if share is not None and queued.candidates:
@@ -184,7 +184,7 @@ class ClaimSelection:
             tag, number, name = heap[0]
             share = self._shares[name]
             self.numbers.append(number)
-            self.turn = max(self.turn, tag)
+            self.virtual_time = max(self.virtual_time, tag)
             if self._take_next(share):
                 heap = (
                     self._entries()

@@ -8,9 +8,9 @@ An execution that is started without waiting takes its slot by an item, too: the
 (``NewItem.is_started``), or is refused. So every root execution of a workspace is counted, however it began, and by the same rows.
 
 Fairness is by start tags. A workspace has a *pass*: the tag of the next item that it may start. The n-th item that a claim would
-take from it has the tag ``max(pass, turn) + (n - 1) / weight``, where the *turn* is the greatest tag that any claim has taken. A
-claim takes the smallest tags first, of equal ones the item that came first; afterwards the workspace's pass is its last tag +
-1 / weight. One that was empty or full for a while does not save up its turns, since it begins at the turn again.
+take from it has the tag ``max(pass, virtual time) + (n - 1) / weight``, where the *virtual time* is the greatest tag that any claim
+has taken. A claim takes the smallest tags first, of equal ones the item that came first; afterwards the workspace's pass is its
+last tag + 1 / weight. One that was empty or full for a while has saved up nothing, since it begins at the virtual time again.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Each transition returns the item afterwards, or the refusal. The rules are stated with the units, in ``model.queue_item``.
 
 The end of an execution ends the item that it came from, in the same commit, so that its slot is free at once. An execution that is
-retried waits for its item's turn as PENDING. Nothing else makes an execution that came from an item PENDING, since its first commit
-says RUNNING; so that status means that no worker may run it, even if something wakes it. The commit that gives it its turn makes it
-RUNNING, and its item DISPATCHED.
+retried waits for a slot of its item as PENDING. Nothing else makes an execution that came from an item PENDING, since its first
+commit says RUNNING; so that status means that no worker may run it, even if something wakes it. The commit that gives it its slot
+makes it RUNNING, and its item DISPATCHED.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ __all__ = [
     "slot_item",
     "storable",
     "unknown_workspace",
-    "waits_for_turn",
+    "waits_for_slot",
 ]
 
 
@@ -111,10 +111,10 @@ def _error_of(draft: Draft) -> str | None:
 
 
 _PENDING = quoted(Status.PENDING)
-_IN_WAIT = "it was cancelled while it waited for its turn"
+_IN_WAIT = "it was cancelled while it waited for its slot"
 
 
-def waits_for_turn(state: State) -> bool:
+def waits_for_slot(state: State) -> bool:
     """Return whether an execution is to go on only when its item is claimed."""
     return state.sections["status"].get(ONLY) == _PENDING and state.identity.item_id is not None
 

@@ -24,7 +24,7 @@ from stepwell.model.draft import opening_of
 from stepwell.model.execution_state import ONLY
 from stepwell.model.ids import NewId
 from stepwell.model.queue_item import Claimed, ItemMark, ItemStatus, ReturnItem
-from stepwell.model.queue_lifecycle import waits_for_turn
+from stepwell.model.queue_lifecycle import waits_for_slot
 from stepwell.model.record import decode_status, encode_record, split_input
 from stepwell.model.status import FINAL, Status
 from stepwell.pipeline.operations import AsyncDriver, Operation, write, write_or_raise
@@ -82,7 +82,7 @@ class Resuming:
             return False
         if live.state.identity.item_id != claimed.item_id:
             return False
-        if waits_for_turn(live.state):
+        if waits_for_slot(live.state):
             yield from self._again.go_on(live, ItemMark(claimed.item_id, ItemStatus.DISPATCHED, claimed.fence))
         else:
             yield from write_or_raise(mark_of_run(claimed, decode_status(live.state.sections["status"][ONLY])))

@@ -43,7 +43,7 @@ from stepwell.model.queue_item import (
     workflow_and_engine,
     workflow_for,
 )
-from stepwell.model.queue_lifecycle import EXPIRED, full, is_same, unknown_workspace, waits_for_turn
+from stepwell.model.queue_lifecycle import EXPIRED, full, is_same, unknown_workspace, waits_for_slot
 from stepwell.model.refusals import asked_otherwise, id_taken
 from stepwell.pipeline.completions import Completion, CompletionWaiter
 from stepwell.pipeline.notifications import QUEUE, Notifications, end_of
@@ -293,7 +293,7 @@ class QueueOperations:
 
     def _end_waiting(self, item: Item) -> Operation[None]:
         """End the execution of an item that waits for a slot, both in one commit. An item that was never claimed has none."""
-        if item.fence and (yield from self._is_own(item, waits_for_turn)):
+        if item.fence and (yield from self._is_own(item, waits_for_slot)):
             yield from self._executions.end_waiting(item.execution_id)
 
     def _is_own(self, item: Item, is_so: Callable[[State], bool]) -> Operation[bool]:
@@ -466,7 +466,7 @@ class QueueOperations:
 
 def _goes_on(state: State) -> bool:
     """Return whether an execution has ended or will: if its item ended without it, it would wait for a slot for ever."""
-    return not waits_for_turn(state)
+    return not waits_for_slot(state)
 
 
 def _unstarted(item: Item) -> ExecutionCancelled | ExecutionFailed:

@@ -6,7 +6,7 @@ reopened: steps that were recorded meanwhile do not run again, and no choice is 
 lost its token then, and the nodes after it were skipped; both are put back as nodes that wait for their undecided edges.
 
 An execution from a queue item has no slot any more. Its retry sends the item back into the queue in the same commit, and the
-execution waits for its item's turn (``model/queue_lifecycle.py``), which ``queue/local_engine.py`` gives it. A child that failed
+execution waits for a slot of its item (``model/queue_lifecycle.py``), which ``queue/local_engine.py`` gives it. A child that failed
 it is retried at that moment, since it runs on its parent's slot; until then a token keeps the child's id.
 """
 
@@ -32,7 +32,7 @@ from stepwell.model.external_engines import recorded_again
 from stepwell.model.ids import NewId
 from stepwell.model.mutation import AddToken, EnterScope, RemoveToken, ReopenStep, SetStatus
 from stepwell.model.queue_item import ItemMark, ItemStatus
-from stepwell.model.queue_lifecycle import waits_for_turn
+from stepwell.model.queue_lifecycle import waits_for_slot
 from stepwell.model.record import Token, decode_token, encode_token
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value
@@ -256,8 +256,8 @@ def _outside_in(before: ExecutionState) -> list[tuple[str, str]]:
     return ordered
 
 
-_TURN = "turn"
-"""The token of an execution that waits for its queue item, and the token's node."""
+_WAITING = "turn"
+"""The token of an execution that waits for its queue item, and the token's node. Its stored name is older than the word slot."""
 
 
 class RunRetry:
@@ -271,7 +271,7 @@ class RunRetry:
         session = yield from self._executions.begin(execution_id)
         state = ExecutionState(session.live.state)
         session.terms = _terms(state)
-        if waits_for_turn(session.live.state):
+        if waits_for_slot(session.live.state):
             # An execution whose item has ended would wait for ever, so the store refuses.
             yield from self._executions.commit(session, [])
             return
@@ -307,7 +307,7 @@ class RunRetry:
             if state.identity.item_id is None:
                 yield from self._retry_child(child_id)
             else:
-                again.append(AddToken(_TURN, Raw(encode_token(Token(_TURN, _TURN, "root", {"child": child_id})))))
+                again.append(AddToken(_WAITING, Raw(encode_token(Token(_WAITING, _WAITING, "root", {"child": child_id})))))
         return again
 
     def _old_news(self, child_id: str, state: ExecutionState) -> Operation[list[Planned]]:
@@ -337,11 +337,11 @@ class RunRetry:
             batch.append(recorded_again(identity.engine, identity, session.revision + 1))
         child_id = _child_of(live.state)
         if child_id is not None:
-            yield from self._retry_child_at_turn(child_id)
-            batch.append(RemoveToken(_TURN))
+            yield from self._retry_child_at_slot(child_id)
+            batch.append(RemoveToken(_WAITING))
         yield from self._executions.commit(session, batch)
 
-    def _retry_child_at_turn(self, child_id: str) -> Operation[None]:
+    def _retry_child_at_slot(self, child_id: str) -> Operation[None]:
         """Retry a child. One that cannot be retried (it was compensated, or is gone) fails its parent again, with the reason."""
         try:
             yield from self._retry_child(child_id)
@@ -367,8 +367,8 @@ class RunRetry:
     def _session_of_waiting(self, live: CachedExecution, terms: CommitTerms) -> OpenTransaction:
         """Return a transaction on a state in which the execution waits; another thread may be catching the state up."""
         with live.lock:
-            if not waits_for_turn(live.state):
-                raise Conflict(f"execution {live.execution_id!r} waits for its turn no more")
+            if not waits_for_slot(live.state):
+                raise Conflict(f"execution {live.execution_id!r} waits for its slot no more")
             return OpenTransaction(live, terms, self._new_id)
 
 
@@ -384,7 +384,7 @@ def _terms(state: ExecutionState) -> CommitTerms:
 
 def _child_of(state: State) -> str | None:
     """Return the id of the child to retry when the queue item is claimed."""
-    data = state.sections["tokens"].get(_TURN)
+    data = state.sections["tokens"].get(_WAITING)
     value: Any = None if data is None else decode_token(data).value
     return None if value is None else value["child"]
 

@@ -14,7 +14,7 @@ from stepwell.model.execution_state import ONLY
 from stepwell.model.external_engines import recorded_again
 from stepwell.model.ids import NewId
 from stepwell.model.queue_item import ItemStatus
-from stepwell.model.queue_lifecycle import waits_for_turn
+from stepwell.model.queue_lifecycle import waits_for_slot
 from stepwell.model.record import decode_status
 from stepwell.model.state_migration import due_migration
 from stepwell.model.status import FINAL
@@ -48,7 +48,7 @@ class SessionLoader:
     async def load(self, lease: Lease, *, is_new: bool) -> tuple[Session, int] | None:
         """Return the session of an execution, and how often it was claimed since its last commit.
 
-        None if it is left to others: it has ended, its queue item waits for its turn, this worker does not know its workflow, or
+        None if it is left to others: it has ended, its queue item waits for a slot, this worker does not know its workflow, or
         newer code has written its state.
         """
         # It was created here a moment ago. If another worker has taken it since, the first commit is refused.
@@ -91,7 +91,7 @@ class SessionLoader:
             raise LeaseLost(f"execution {lease.name!r} was given back before it was looked at", fence=lease.fence)
         return head.claims
 
-    async def _has_turn(self, live: CachedExecution) -> bool:
+    async def _has_slot(self, live: CachedExecution) -> bool:
         """Return whether the item of a PENDING execution has its slot: it has from the start, unless it waits for a retry."""
         item_id = live.state.identity.item_id
         item = None if item_id is None else await self._driver.run(self._executions.item(item_id))
@@ -102,7 +102,7 @@ class SessionLoader:
 
         Nor if it is another engine's.
         """
-        if waits_for_turn(live.state) and not await self._has_turn(live):
+        if waits_for_slot(live.state) and not await self._has_slot(live):
             await self._driver.run(RunRetry(self._executions, self._new_id).wait_on(live, lease.fence))
             return False
         engine = live.state.identity.engine

@@ -44,7 +44,7 @@ from stepwell.model.ids import NewId, check_id, check_key, check_trace_id, new_c
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, MigrateState, WriteState, encode_mutations
 from stepwell.model.queue_item import ItemMark
-from stepwell.model.queue_lifecycle import cancelled_in_wait, mark_of, waits_for_turn
+from stepwell.model.queue_lifecycle import cancelled_in_wait, mark_of, waits_for_slot
 from stepwell.model.receipt import Receipt, ReceiptHeader, sign_head
 from stepwell.model.receipt_chain import build_commit, fast_forward, rebuild, settle
 from stepwell.model.record import MANUAL, Metadata, decode_metadata, encode_record
@@ -575,7 +575,7 @@ class Executions(History):
         for attempt in range(_MOST_CONFLICTS):
             live = yield from self.newest(execution_id)
             with live.lock:
-                if not waits_for_turn(live.state):
+                if not waits_for_slot(live.state):
                     break
                 session, batch = OpenTransaction(live, _ENDING, self._new_id), cancelled_in_wait(live.state)
             try:

@@ -169,7 +169,7 @@ class Activities:
 
     @activity.defn(name=Activity.COMMIT)
     async def commit(self, given: RawValue) -> RawValue:
-        """Commit a turn, or say what landed instead."""
+        """Store a planned commit, or say what landed instead."""
         asked = await self._host.payloads.read(given, CommitRequest)
         try:
             answer = await self._commit(asked)

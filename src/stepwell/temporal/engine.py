@@ -75,7 +75,7 @@ class TemporalEngine:
         return tuple(workflow_for(name, TEMPORAL) for name in await self._host.services.workflows.names())
 
     async def start(self, claimed: Claimed) -> None:
-        """Start the workflow of an item, and create its execution, or give the one that waits its turn."""
+        """Start the workflow of an item, and create its execution, or give the one that waits its slot."""
         name, _ = workflow_and_engine(claimed.workflow_id, TEMPORAL)
         workflow = await self._host.services.workflows.find(name, claimed.version)
         if claimed.version > workflow.version:

@@ -11,8 +11,8 @@ from temporalio.common import RawValue
 from stepwell.errors import LimitExceeded
 from stepwell.flow.language.template import StateKey
 from stepwell.flow.retry import Retry
+from stepwell.kernel.commit_planner import EffectDone
 from stepwell.kernel.protocol import AttemptFailed, RunStep, StartChild, StepCompleted, StepMissing
-from stepwell.kernel.turn import EffectDone
 from stepwell.model.mutation import Mutation
 from stepwell.model.record import Metadata
 from stepwell.model.value import Value
@@ -93,7 +93,7 @@ class BeginAnswer(msgspec.Struct, frozen=True):
 
 
 class CommitRequest(msgspec.Struct, frozen=True):
-    """A turn to commit on a revision."""
+    """A commit that was planned on a revision."""
 
     execution_id: str
     commit_id: str
@@ -103,7 +103,7 @@ class CommitRequest(msgspec.Struct, frozen=True):
     nudges: list[str]
     is_final: bool
     before: str = ""
-    """The digest of the state that the turn was made for."""
+    """The digest of the state that the commit was planned for."""
     origin: Origin | None = None
     has_kept: bool = False
     """Whether payloads of the execution are kept in the store, which may go some time after its end."""
@@ -115,7 +115,7 @@ class CommitAnswer(msgspec.Struct, frozen=True):
     digest: str = ""
     """Of the state, after a commit that landed."""
     state: StateAnswer | None = None
-    """The state, if another commit came first: perhaps this very turn, in another try whose reply was lost."""
+    """The state, if another commit came first: perhaps this very commit, in another try whose reply was lost."""
     fence: int = 0
     inbox: list[str] = []
     """With a state, the keys of the messages that are in the inbox."""

@@ -1,6 +1,6 @@
-"""The Temporal workflow: the kernel runs inside it, steps are activities, and each turn is committed by a local activity.
+"""The Temporal workflow: the kernel runs inside it, steps are activities, and each commit is made by a local activity.
 
-The commit of a turn is not safe by itself: Temporal stores the marker of a local activity only when the workflow task completes. If
+Such a commit is not safe by itself: Temporal stores the marker of a local activity only when the workflow task completes. If
 the worker dies before, the task is made again, with later events and another time, and its commit has other content. So the
 activity never forces a commit: if another one has landed on the revision, it answers with the stored state, and the kernel is
 rebuilt from that. One local activity runs at a time, and none is cancelled: the SDK would replay several in another order.
@@ -25,6 +25,7 @@ from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from stepwell.errors import StepwellError
+from stepwell.kernel.commit_planner import CommitPlanner, EffectDone, PlannedCommit, Refusal, failed_end
 from stepwell.kernel.plan import Plan
 from stepwell.kernel.protocol import (
     Abandon,
@@ -39,7 +40,6 @@ from stepwell.kernel.protocol import (
     StartChild,
     TimePassed,
 )
-from stepwell.kernel.turn import EffectDone, KernelTurn, KernelTurns, Refusal, failed_end
 from stepwell.model.draft import Planned, quoted
 from stepwell.model.execution_state import ONLY, State, sha256_hex
 from stepwell.model.external_engines import TEMPORAL, unrecorded
@@ -312,7 +312,7 @@ class _DeclaredRun(_Local):
     async def work(self) -> dict[str, Any]:
         await self._begin()
         try:
-            await self._take_turns()
+            await self._commit_until_over()
         except (_Gone, TryTaskAgain):
             raise
         except Exception as error:  # noqa: BLE001 - the task would run again for ever, and meet it each time
@@ -323,14 +323,14 @@ class _DeclaredRun(_Local):
         result: Any = decode(kept) if len(kept) < MOST_TOLD_BYTES else None
         return {"status": status, **(result if isinstance(result, dict) else {})}
 
-    async def _take_turns(self) -> None:
-        while not self._turns.is_over:
+    async def _commit_until_over(self) -> None:
+        while not self._planner.is_over:
             if self._stopped is not None:
                 raise self._stopped
             if self._outside.has_news:
                 await self._look()
-            if self._turns.has_events:
-                await self._turn()
+            if self._planner.has_events:
+                await self._commit_next()
             elif self._may_continue_as_new():
                 _continue_as_new(self._given, has_kept=self._has_kept)
             else:
@@ -338,9 +338,9 @@ class _DeclaredRun(_Local):
 
     async def _fail(self, error: Exception) -> None:
         """End the execution as FAILED: what it met would meet it again at every try."""
-        turn = failed_end(self._state, {key: error_value(error)[key] for key in ("kind", "message", "code")})
-        messages = self._messages(turn)
-        batch = turn.batch([*messages.values(), unrecorded(TEMPORAL, self._given.execution_id)])
+        planned = failed_end(self._state, {key: error_value(error)[key] for key in ("kind", "message", "code")})
+        messages = self._messages(planned)
+        batch = planned.batch([*messages.values(), unrecorded(TEMPORAL, self._given.execution_id)])
         for _ in range(_MOST_CONFLICTS):  # the state is another one after each
             if await self._commit(batch, tuple(messages), is_final=True):
                 return
@@ -362,8 +362,8 @@ class _DeclaredRun(_Local):
             self._state = self._state_of(answer.state)
             self._outside.look()
         self._identity = self._state.identity
-        self._turns = KernelTurns(self._plan, self._state, self._limits)
-        self._turns.begin(self._resuming())
+        self._planner = CommitPlanner(self._plan, self._state, self._limits)
+        self._planner.begin(self._resuming())
         self._spent = self._spent_so_far()
 
     def _resuming(self) -> list[Planned]:
@@ -393,25 +393,25 @@ class _DeclaredRun(_Local):
                 found = await self._local(Activity.INBOX, request, InboxAnswer, "read the inbox")
                 has_more = found.has_more
                 for message in self._inbox.receive(found.messages):
-                    self._turns.add(EffectDone(event_of(message)))
+                    self._planner.add(EffectDone(event_of(message)))
 
     async def _idle(self) -> None:
         """Wait for an event or the next timer."""
         self._set_alarm()
         await workflow.wait_condition(
-            lambda: self._turns.has_events or self._outside.has_news or self._is_timer_due or self._stopped is not None
+            lambda: self._planner.has_events or self._outside.has_news or self._is_timer_due or self._stopped is not None
         )
         if self._is_timer_due:
             self._is_timer_due = False
             if self._missing:
                 self._missing.clear()
-                self._turns.begin()  # asks again for all that is under way, among it the steps that no worker knew
-            self._turns.add(EffectDone(TimePassed()))
+                self._planner.begin()  # asks again for all that is under way, among it the steps that no worker knew
+            self._planner.add(EffectDone(TimePassed()))
 
     def _set_alarm(self) -> None:
-        soonest = self._turns.kernel.soonest_ms
+        soonest = self._planner.kernel.soonest_ms
         if self._missing:
-            looked = min((self._turns.kernel.looked(token_id) for token_id in sorted(self._missing)), default=0)
+            looked = min((self._planner.kernel.looked(token_id) for token_id in sorted(self._missing)), default=0)
             seconds = min(_LOOK_AGAIN_SECONDS * 2 ** min(looked, _OFTEN), _LOOK_AGAIN_AT_MOST)
             again = self._alarm[0] if self._alarm else self._now_ms() + round(seconds * 1000)
             soonest = again if soonest is None else min(again, soonest)
@@ -426,32 +426,32 @@ class _DeclaredRun(_Local):
         await workflow.sleep(max(due_ms - self._now_ms(), 0) / 1000 + 0.001)
         self._alarm, self._is_timer_due = None, True
 
-    # A turn.
+    # Events to mutations, one commit, then effects.
 
-    async def _turn(self) -> None:
+    async def _commit_next(self) -> None:
         keys = self._plan.state_keys
         scoped: Any = None
         if keys:
             request = StateRequest.of(keys, self._identity)
             scoped = await self._local(Activity.READ_STATE, request, dict[str, Any], "read scoped state")
-        turn = self._turns.next(self._now_ms(), scoped)
-        if turn is None:
+        planned = self._planner.next(self._now_ms(), scoped)
+        if planned is None:
             return
-        messages = self._messages(turn)
-        taking = [each for key in turn.removed for each in self._inbox.taking(self._inbox.waiting.get(key))]
-        ending = [] if turn.end is None else [unrecorded(TEMPORAL, self._given.execution_id)]
-        batch = turn.batch([*messages.values(), *taking, *ending])
-        if batch and not await self._commit(batch, tuple(messages), is_final=turn.end is not None):
+        messages = self._messages(planned)
+        taking = [each for key in planned.removed for each in self._inbox.taking(self._inbox.waiting.get(key))]
+        ending = [] if planned.end is None else [unrecorded(TEMPORAL, self._given.execution_id)]
+        batch = planned.batch([*messages.values(), *taking, *ending])
+        if batch and not await self._commit(batch, tuple(messages), is_final=planned.end is not None):
             return
-        for key in turn.taken:
+        for key in planned.taken:
             self._inbox.forget(key)
-        effects = self._turns.landed(self._state)
+        effects = self._planner.landed(self._state)
         if self._may_continue_as_new():
             _continue_as_new(self._given, has_kept=self._has_kept)
         await self._carry_out(effects)
 
     async def _commit(self, batch: list[Planned], nudges: tuple[str, ...], *, is_final: bool) -> bool:
-        """Commit a batch, and return whether it landed. If not, the next turn is another one."""
+        """Commit a batch, and return whether it landed. If not, the next one is planned anew."""
         try:
             draft = plan_batch(self._state, batch, self._limits)
         except StepwellError as error:
@@ -474,7 +474,7 @@ class _DeclaredRun(_Local):
         return False
 
     def _request(self, mutations: list[Mutation], nudges: tuple[str, ...], *, is_final: bool) -> CommitRequest:
-        # The same turn made twice has the same id, and lands once. Another one has another id, and is found not to follow.
+        # The same commit made twice has the same id, and lands once. Another one has another id, and is found not to follow.
         made_of = sha256_hex(encode_mutations(mutations) + workflow.info().run_id.encode())
         return CommitRequest(
             execution_id=self._given.execution_id,
@@ -497,23 +497,23 @@ class _DeclaredRun(_Local):
         known = set(inbox)
         for key in [key for key in self._inbox.waiting if key not in known]:
             self._inbox.forget(key)
-        self._turns.rebuild(self._state, known, self._resuming())
+        self._planner.rebuild(self._state, known, self._resuming())
         self._spent = self._spent_so_far()
         self._outside.look()
 
     def _refused(self, error: dict[str, Any], names: Sequence[str]) -> None:
         refusal = Refusal(error, tuple(names), workflow.random().random())
-        if not self._turns.refused(refusal, self._state):
+        if not self._planner.refused(refusal, self._state):
             raise RuntimeError(f"the end of execution {self._given.execution_id!r} was refused: {error.get('message')}")
 
-    def _messages(self, turn: KernelTurn) -> dict[str, Planned]:
+    def _messages(self, planned: PlannedCommit) -> dict[str, Planned]:
         messages: dict[str, Planned] = {}
         who = self._identity
-        for effect in turn.effects:
+        for effect in planned.effects:
             if isinstance(effect, CancelChild):
                 messages[effect.child_id] = WriteState(put(effect.child_id, who.workspace_id, CANCEL, "", None, FROM_PARENT))
-        if turn.end is not None and who.is_child and who.parent_id is not None:
-            news = news_of(self._turns.kernel.changes, turn.end.status, turn.end.result)
+        if planned.end is not None and who.is_child and who.parent_id is not None:
+            news = news_of(self._planner.kernel.changes, planned.end.status, planned.end.result)
             key = f"{workflow.time_ns():020d}.{workflow.uuid4()}"
             messages[who.parent_id] = WriteState(put(who.parent_id, who.workspace_id, CHILD, who.execution_id, news, key))
         return messages
@@ -521,7 +521,7 @@ class _DeclaredRun(_Local):
     def _may_continue_as_new(self) -> bool:
         """Return whether the history is long, and nothing is under way that a fresh one would not ask for again."""
         is_long = workflow.info().is_continue_as_new_suggested()
-        return is_long and not self._turns.is_over and not self._attempts and not self._outside.has_sent
+        return is_long and not self._planner.is_over and not self._attempts and not self._outside.has_sent
 
     def _is_to_continue_as_new(self) -> bool:
         """Return whether the history is so long that no more attempts begin until it is a fresh one.
@@ -564,7 +564,7 @@ class _DeclaredRun(_Local):
             self._waiting[asked.token_id] = asked, await self._sealed(request)
         except _Refused as refused:
             error, names = refused.answer.error or {}, refused.answer.names
-            self._turns.add(EffectDone(_failure(asked, error, names, is_final=True)))
+            self._planner.add(EffectDone(_failure(asked, error, names, is_final=True)))
 
     def _step_count(self) -> int:
         """Return how many steps are recorded or under way."""
@@ -606,7 +606,7 @@ class _DeclaredRun(_Local):
         if found is None or (found.key, found.number) != (asked.key, asked.attempt):
             return
         del self._attempts[asked.token_id]
-        self._turns.add(done)
+        self._planner.add(done)
         self._start_waiting()
 
     async def _make(self, asked: RunStep, request: RawValue) -> None:

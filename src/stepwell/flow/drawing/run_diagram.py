@@ -42,7 +42,7 @@ class _Call:
         self.end: datetime | None = None
         self.child = ""
         self.summary = ""
-        self.turn = 0
+        self.rank = 0
         """Its rank among the calls that ended."""
         self.is_drawn = False
         """Whether its label shows the number of attempts."""
@@ -80,8 +80,8 @@ class _Call:
 class _Group:
     """The calls of a ``map``, as one node."""
 
-    def __init__(self, event: TraceEvent, turn: int) -> None:
-        self.key, self.fan_out, self.turn = event.name, msgspec.convert(event.value, FanOut), turn
+    def __init__(self, event: TraceEvent, rank: int) -> None:
+        self.key, self.fan_out, self.rank = event.name, msgspec.convert(event.value, FanOut), rank
         self.task = cast("re.Match[str]", _TASK.match(self.key))[0]
         self.calls: list[_Call] = []
 
@@ -89,7 +89,7 @@ class _Group:
         """Return whether a call is one of an item."""
         if self.fan_out.first.endswith("/"):
             return self.fan_out.item_of(call.task) is not None
-        is_next = (call.task, call.name) == (self.task, self.fan_out.name) and call.turn >= self.turn
+        is_next = (call.task, call.name) == (self.task, self.fan_out.name) and call.rank >= self.rank
         return is_next and len(self.calls) < self.fan_out.size
 
     @property
@@ -128,7 +128,7 @@ def figure_of(name: str, trace: Trace, *, is_drawn: bool = True) -> tuple[Defini
         else:
             group.calls.append(call)
     made += [group for group in groups if group.calls]
-    made.sort(key=lambda each: each.turn)
+    made.sort(key=lambda each: each.rank)
     nodes = [*_branch("", made), *(call.node() for call in undone)]
     definition = Definition(name=name, root=Sequence(name=f"({name})", nodes=tuple(nodes)))
     return definition, {each.key: each.mark for each in (*made, *undone)}
@@ -148,10 +148,10 @@ def _calls(events: Iterable[TraceEvent]) -> tuple[dict[str, _Call], list[_Group]
         elif event.kind == "step":
             call = waiting.pop(event.name, None) or _Call(event.name)
             _note_end(call, event)
-            call.turn = len(ended)
+            call.rank = len(ended)
             ended[event.name] = call
     for call in waiting.values():
-        call.turn = len(ended)
+        call.rank = len(ended)
     return ended | waiting, list(groups.values())
 
 
@@ -187,7 +187,7 @@ def _branch(task: str, calls: list[_Call | _Group]) -> Iterator[Node]:
             inner.setdefault(f"{task}{number}/", []).append(call)
     pending = sorted(inner.items(), key=lambda item: int(item[0][len(task) : -1]))
     for call in own:
-        before = [item for item in pending if min(each.turn for each in item[1]) < call.turn]
+        before = [item for item in pending if min(each.rank for each in item[1]) < call.rank]
         pending = [item for item in pending if item not in before]
         yield from _side_by_side(before)
         yield call.node()

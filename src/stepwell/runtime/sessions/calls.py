@@ -486,8 +486,8 @@ class Calls:
         record, parent_id, before = self._record, self._identity.execution_id, self._record.token(key)
         known = before.get("execution_id") if before.get("parent_id") == parent_id else None
         check_child_depth(self._identity, self._services.limits)  # before a token names a child that can never exist
-        for turn in count():
-            child_id = self._child_id(position, turn)
+        for taken in count():
+            child_id = self._child_id(position, taken)
             if known not in (None, child_id):
                 continue
             token: dict[str, Value] = {"position": position, "execution_id": child_id, "parent_id": parent_id, "due_ms": None}
@@ -511,7 +511,7 @@ class Calls:
                 self._waits.making.discard(position)
         raise AssertionError  # itertools.count does not end
 
-    def _child_id(self, position: str, turn: int = 0) -> str:
+    def _child_id(self, position: str, taken: int = 0) -> str:
         """Return the id of a call's child. Positions hold only digits and slashes, so no two calls share a child id."""
-        call = position + (f"~{turn}" if turn else "")
+        call = position + (f"~{taken}" if taken else "")
         return child_id_of(self._identity.execution_id, call, self._services.limits.key_bytes)

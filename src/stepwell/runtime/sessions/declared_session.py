@@ -14,6 +14,7 @@ from math import inf
 
 from stepwell.errors import StepwellError
 from stepwell.flow.declared import DeclaredWorkflow
+from stepwell.kernel.commit_planner import CommitPlanner, EffectDone, PlannedCommit, failed_end
 from stepwell.kernel.protocol import (
     Abandon,
     CancelChild,
@@ -25,7 +26,6 @@ from stepwell.kernel.protocol import (
     TimePassed,
     Trouble,
 )
-from stepwell.kernel.turn import EffectDone, KernelTurn, KernelTurns, failed_end
 from stepwell.model.commit import Lease
 from stepwell.model.draft import Planned
 from stepwell.model.status import Status
@@ -61,10 +61,10 @@ class DeclaredSession(Session):
     ) -> None:
         super().__init__(services, writer, lease, is_new=is_new)
         self._plan = services.workflows.plan(workflow)
-        self._turns = KernelTurns(self._plan, writer.state, services.limits)
+        self._planner = CommitPlanner(self._plan, writer.state, services.limits)
         self._wakeup = asyncio.Event()
         self._remade = 0
-        """How many turns in a row were built again, since a commit from outside came first."""
+        """How many commits in a row were planned again, since a commit from outside came first."""
         self._effects = KernelEffects(services, self._identity, writer, self._attempts, self._add_event)
 
     @property
@@ -76,25 +76,25 @@ class DeclaredSession(Session):
 
     async def _work(self) -> None:
         branch.set(None)  # a workflow's code may have started this session's task
-        self._turns.begin(self._resuming())
+        self._planner.begin(self._resuming())
         if not self._is_new:
             await self.look()
-        await self._turn()
-        while not self._turns.is_over:
+        await self._commit_next()
+        while not self._planner.is_over:
             if await self._is_idle():
                 raise Suspended
-            await self._turn()
+            await self._commit_next()
 
     async def _is_idle(self) -> bool:
         """Wait for an event; True if none will come for a while, or if this worker is to stop."""
         if self._writer.end is not None:
             raise self._writer.end
-        if self._turns.has_events:
+        if self._planner.has_events:
             return False
         left = self._seconds_left()
         is_busy = self._effects.is_busy
         if left is not None and left <= 0:
-            self._turns.add(EffectDone(TimePassed()))
+            self._planner.add(EffectDone(TimePassed()))
             return False
         if not is_busy and self._is_handing_back:
             return True
@@ -104,22 +104,22 @@ class DeclaredSession(Session):
             async with asyncio.timeout(min(longest, inf if left is None else left)):
                 await self._wakeup.wait()
         except TimeoutError:
-            return not is_busy and not is_soon and not self._turns.has_events
+            return not is_busy and not is_soon and not self._planner.has_events
         return False
 
     def _seconds_left(self) -> float | None:
-        soonest = self._turns.kernel.soonest_ms
+        soonest = self._planner.kernel.soonest_ms
         return None if soonest is None else (soonest - self._services.clock.now_ms()) / 1000
 
     def _wake_ms(self) -> int | None:
         now = self._services.clock.now_ms()
         held = now + CHILD_SLOT_POLL_MS if self._effects.has_held_children else None
-        times = (self._turns.kernel.soonest_ms, self._look_again_ms(now), held)
+        times = (self._planner.kernel.soonest_ms, self._look_again_ms(now), held)
         return min((each for each in times if each is not None), default=None)
 
     def _look_again_ms(self, now: int) -> int | None:
         """Return when to look whether the steps that are not known here have come, or another worker has them."""
-        looked = [self._turns.kernel.looked(token_id) for token_id in self._effects.missing]
+        looked = [self._planner.kernel.looked(token_id) for token_id in self._effects.missing]
         if not looked:
             return None
         often = min(*looked, _OFTEN)
@@ -146,59 +146,61 @@ class DeclaredSession(Session):
                 self._effects.child_ended(message.name)
 
     def _add_event(self, done: EffectDone) -> None:
-        self._turns.add(done)
+        self._planner.add(done)
         self._wakeup.set()
 
-    # A turn: events to mutations, one commit, then effects.
+    # Events to mutations, one commit, then effects.
 
-    async def _turn(self) -> None:
+    async def _commit_next(self) -> None:
         """Commit the changes of the collected events, and carry out the effects."""
         self._wakeup.clear()
         revision = self._writer.state.revision
         keys = self._plan.state_keys
         scoped = await self._services.read_state(keys, self._identity) if keys else None
-        turn = self._turns.next(self._services.clock.now_ms(), scoped)
-        if turn is None:
+        planned = self._planner.next(self._services.clock.now_ms(), scoped)
+        if planned is None:
             return
         try:
-            await self._commit(turn, follows=revision if self._remade < _MOST_REMADE else None)
+            await self._commit(planned, follows=revision if self._remade < _MOST_REMADE else None)
         except StateMoved:
-            # This turn was built on an old state: build it again on the newest one, with the same answers and messages.
+            # This commit was planned on an old state: plan it again on the newest one, with the same answers and messages.
             self._remade += 1
-            self._turns.rebuild(self._writer.state, self._inbox.waiting, self._resuming())
+            self._planner.rebuild(self._writer.state, self._inbox.waiting, self._resuming())
             return
         except StepwellError as error:
             log.info("a commit of execution %r was refused, so its parts are tried alone: %s", self.execution_id, error)
-            if not self._turns.refused(refusal_of(error), self._writer.state):
+            if not self._planner.refused(refusal_of(error), self._writer.state):
                 raise
             return
         self._remade = 0
-        if turn.end is not None and turn.end.status is Status.FAILED:
-            failure, error = self._effects.last_failure, turn.end.result["error"]
+        if planned.end is not None and planned.end.status is Status.FAILED:
+            failure, error = self._effects.last_failure, planned.end.result["error"]
             is_same = failure is not None and type(failure).__name__ == error["kind"]
             self._log_failure(error["message"], failure if is_same else None)
-        effects = self._turns.landed(self._writer.state)
+        effects = self._planner.landed(self._writer.state)
         await self._effects.know_children([each.child_id for each in effects if isinstance(each, StartChild)], is_new=self._is_new)
         self._carry_out(effects)
 
-    async def _commit(self, turn: KernelTurn, follows: int | None = None) -> None:
-        messages = self._messages(turn)
-        taking = [each for key in turn.removed for each in self._inbox.taking(self._inbox.waiting.get(key))]
-        batch = turn.batch([*messages.values(), *taking])
+    async def _commit(self, planned: PlannedCommit, follows: int | None = None) -> None:
+        messages = self._messages(planned)
+        taking = [each for key in planned.removed for each in self._inbox.taking(self._inbox.waiting.get(key))]
+        batch = planned.batch([*messages.values(), *taking])
         if batch:
-            await self._writer.commit(batch, rest=None if turn.end is None else FINAL_REST, nudges=tuple(messages), follows=follows)
-        for key in turn.taken:
+            await self._writer.commit(
+                batch, rest=None if planned.end is None else FINAL_REST, nudges=tuple(messages), follows=follows
+            )
+        for key in planned.taken:
             self._inbox.forget(key)
 
-    def _messages(self, turn: KernelTurn) -> dict[str, Planned]:
+    def _messages(self, planned: PlannedCommit) -> dict[str, Planned]:
         """Return what children and the parent are sent with this commit, by the execution to be nudged for it."""
         messages: dict[str, Planned] = {}
-        for effect in turn.effects:
+        for effect in planned.effects:
             if isinstance(effect, CancelChild):
                 messages |= self._message_to_child(effect.child_id)
-        end = turn.end
+        end = planned.end
         if end is not None:
-            messages |= self._message_to_parent(lambda: news_of(self._turns.kernel.changes, end.status, end.result))
+            messages |= self._message_to_parent(lambda: news_of(self._planner.kernel.changes, end.status, end.result))
         return messages
 
     async def _end_failed(self, error: Trouble) -> None:

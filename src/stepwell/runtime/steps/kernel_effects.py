@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from stepwell.errors import AlreadyExists, NotFound, StepwellError
 from stepwell.flow.function import Step, registered_step
 from stepwell.flow.retry import Retry
+from stepwell.kernel.commit_planner import EffectDone, Refusal
 from stepwell.kernel.protocol import (
     AttemptFailed,
     ChildEnded,
@@ -24,7 +25,6 @@ from stepwell.kernel.protocol import (
     StepCompleted,
     StepMissing,
 )
-from stepwell.kernel.turn import EffectDone, Refusal
 from stepwell.model.record import Metadata
 from stepwell.model.redaction import Redaction
 from stepwell.model.scope import DEFAULT_WORKSPACE

@@ -319,7 +319,7 @@ class MemoryQueue:
         self._tenants = {"default": _Tenant(Workspace(workspace_id="default", tier="unlimited"))}
         self._queues: dict[str, _Named] = {}
         self.rows = MemoryItems()
-        self.turn = 0.0
+        self.virtual_time = 0.0
         self.last_number = 0
         self._writers: dict[type, Callable[..., Outcome]] = {
             Enqueue: self._enqueue,
@@ -500,7 +500,7 @@ class MemoryQueue:
         lanes = {key: line for key, line in self.rows.ready().items() if _is_wanted(key, unit)}
         names = {key.workspace_id for key in lanes}
         choosing = ClaimSelection(
-            self.turn,
+            self.virtual_time,
             [contender for name in names if (contender := self._contender(name, now)) is not None],
             [Queued(key, line[: unit.limit], len(line) <= unit.limit) for key, line in lanes.items()],
             {name: self._queue_allowance(named, now) for name, named in self._queues.items()},
@@ -533,7 +533,7 @@ class MemoryQueue:
 
     def _count(self, choosing: ClaimSelection, taken: Sequence[Item], now_ms: int, undo: UndoLog) -> None:
         """Count the taken items for the next claim's fairness and rates."""
-        undo.set(self, "turn", choosing.turn)
+        undo.set(self, "virtual_time", choosing.virtual_time)
         for name, (passed, started) in choosing.passes().items():
             tenant = self._tenants[name]
             rate_ms = later_rate_ms(self._tier_of(name).rate_per_second, tenant.rate_ms, now_ms, started)

@@ -239,7 +239,7 @@ CROSS JOIN LATERAL (
 -- name: lock_names
 -- One transaction at a time acquires a named lock: there may be no row to lock yet, and its fence must be drawn after all earlier ones.
 -- Held until the transaction ends. args: advisory keys of the names, sorted
-SELECT pg_advisory_xact_lock(turn) FROM unnest($1::bigint[]) AS g (turn);
+SELECT pg_advisory_xact_lock(number) FROM unnest($1::bigint[]) AS g (number);
 
 -- name: lock_locks
 -- Locks the rows of locks in the order given.
@@ -414,11 +414,11 @@ DELETE FROM {schema}.locks WHERE address = ANY($1::bytea[]);
 -- name: acquire_one
 -- Grants one lock if it is free, expired or the holder's already, with a fence higher than any before; or does nothing.
 -- args: advisory key, address, name, holder, length in ms, clock offset, the sequence of fences. returns: fence, end
-WITH turn AS MATERIALIZED (
+WITH waited AS MATERIALIZED (
     SELECT pg_advisory_xact_lock($1::bigint)
 ), drawn AS MATERIALIZED (  -- after the advisory lock, so that it is higher than the one before
     SELECT nextval($7::text::regclass) AS fence, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $6::bigint AS now_ms
-    FROM turn
+    FROM waited
 )
 INSERT INTO {schema}.locks AS l (address, name, holder, fence, acquired_ms, until_ms)
 SELECT $2::bytea, $3::text, $4::text, fence, now_ms, now_ms + $5::bigint FROM drawn

@@ -92,7 +92,7 @@ class _Claim:
             raise Corrupted(f"a row of the queue does not hold what it should: {error}") from error
 
     def _run(self) -> list[Claimed]:
-        turn, lanes = self._look()
+        virtual_time, lanes = self._look()
         contenders = [
             Contender(name, tenant.weight, tenant.passed, allowance)
             for name, tenant in self._tenants.items()
@@ -101,9 +101,9 @@ class _Claim:
         if not contenders:
             return []
         if len(lanes) > self._unit.limit:
-            lanes = self._deepened(lanes, contenders, turn)
+            lanes = self._deepened(lanes, contenders, virtual_time)
         allowances = {name: 0 if queue.is_paused else queue.allowance(self._now_ms) for name, queue in self._queues.items()}
-        choosing = ClaimSelection(turn, contenders, lanes, allowances, self._more)
+        choosing = ClaimSelection(virtual_time, contenders, lanes, allowances, self._more)
         choosing.take(self._unit.limit)
         if not choosing.numbers:
             return []
@@ -120,15 +120,15 @@ class _Claim:
         if row[0]:
             self._db.run(self._sql["promote"], self._now_ms, _MOST_PROMOTED)
             row = self._row("outlook", self._now_ms, *wanted, self._unit.limit)
-        _, turn, chunk, lanes, tenants, queues = row
+        _, virtual_time, chunk, lanes, tenants, queues = row
         self._tenants = {tenant.name: tenant for tenant in _tenants(tenants) if not tenant.is_paused}
         self._queues = {queue.name: queue for queue in _queues(queues)}
-        return turn, [Queued(LaneKey(*key), items, len(items) < chunk) for *key, items in _lanes(lanes)]
+        return virtual_time, [Queued(LaneKey(*key), items, len(items) < chunk) for *key, items in _lanes(lanes)]
 
-    def _deepened(self, lanes: list[Queued], contenders: Sequence[Contender], turn: float) -> list[Queued]:
+    def _deepened(self, lanes: list[Queued], contenders: Sequence[Contender], virtual_time: float) -> list[Queued]:
         """Return the lanes, with several items for those that the claim will probably take from, when there are too many for
         all."""
-        first = sorted(contenders, key=lambda contender: max(contender.passed, turn))[: self._unit.limit]
+        first = sorted(contenders, key=lambda contender: max(contender.passed, virtual_time))[: self._unit.limit]
         names = {contender.workspace_id for contender in first}
         likely: dict[LaneKey, list[Candidate]] = {queued.key: [] for queued in lanes if queued.key.workspace_id in names}
         keys, chunk = [*likely], 2 * self._unit.limit // len(likely) + 2
@@ -164,7 +164,7 @@ class _Claim:
             for name, queue in self._queues.items()
             if queue.rate is not None and name in by_queue
         ]
-        told = (_json(choosing.numbers), self._unit.holder, self._until_ms, self._now_ms, choosing.turn)
+        told = (_json(choosing.numbers), self._unit.holder, self._until_ms, self._now_ms, choosing.virtual_time)
         self._db.run(self._sql["claim"], *told, _json(passes), _json(rates))
 
 

@@ -63,7 +63,7 @@ class PlainQueue:
     items: list[PlainItem] = field(default_factory=list[PlainItem])
     starts: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
     """When items were claimed that were not given back unstarted, by their ids and fences."""
-    turn: float = 0.0
+    virtual_time: float = 0.0
 
     def get(self, item_id: str) -> PlainItem:
         """Return the item with this id."""
@@ -99,14 +99,14 @@ class PlainQueue:
     def claim(self, limit: int, now_ms: int, until_ms: int) -> list[str]:
         """Take items one by one, looking at everything each time."""
         taken: list[str] = []
-        bases = {name: max(workspace.passed, self.turn) for name, workspace in self.workspaces.items()}
+        bases = {name: max(workspace.passed, self.virtual_time) for name, workspace in self.workspaces.items()}
         counts = dict.fromkeys(self.workspaces, 0)
         while len(taken) < limit and (found := self._next(bases, counts, now_ms)) is not None:
             tag, item = found
             workspace = self.workspaces[item.workspace]
             counts[item.workspace] += 1
             workspace.passed = bases[item.workspace] + counts[item.workspace] / workspace.weight
-            self.turn = max(self.turn, tag)
+            self.virtual_time = max(self.virtual_time, tag)
             item.status, item.until_ms = "CLAIMED", until_ms
             item.attempts += 1
             item.fence += 1

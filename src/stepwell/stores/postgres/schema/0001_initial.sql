@@ -341,7 +341,7 @@ SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     now_ms bigint := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + ahead_ms;
-    turn double precision;
+    virtual_time double precision;
     lane_workspaces text[];
     lane_queues text[];
     lane_workflows text[];
@@ -374,7 +374,7 @@ BEGIN
         WHERE d.status = 'QUEUED' AND NOT d.is_ready AND d.run_at_ms <= now_ms
         ORDER BY d.run_at_ms LIMIT 10000 FOR NO KEY UPDATE SKIP LOCKED));
 
-    -- Leave out paused and full queues before workspaces are chosen: a workspace with nothing else would waste its turn.
+    -- Leave out paused and full queues before workspaces are chosen: a workspace with nothing else would be chosen for nothing.
     shut := ARRAY(
         SELECT q.name FROM {schema}.queues AS q
         WHERE q.is_paused OR {schema}.rate_allowance(q.rate_per_second, q.rate_ms, now_ms) <= 0
@@ -402,10 +402,10 @@ BEGIN
     IF lane_workspaces IS NULL OR most <= 0 THEN
         RETURN;
     END IF;
-    turn := (SELECT max(w.last_tag) FROM {schema}.workspaces AS w);
+    virtual_time := (SELECT max(w.last_tag) FROM {schema}.workspaces AS w);
 
     IF cardinality(lane_workspaces) = 1 AND NOT EXISTS (SELECT 1 FROM {schema}.queues AS q WHERE q.name = lane_queues[1]) THEN
-        SELECT greatest(w.passed, turn), {schema}.limit_of(w.overrides, 'weight', t.weight, now_ms),
+        SELECT greatest(w.passed, virtual_time), {schema}.limit_of(w.overrides, 'weight', t.weight, now_ms),
                {schema}.limit_of(w.overrides, 'concurrency', t.concurrency, now_ms)::bigint, {schema}.limit_of(w.overrides, 'rate_per_second', t.rate_per_second, now_ms) IS NOT NULL
         INTO base, weight, slots, has_rate
         FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
@@ -464,7 +464,7 @@ BEGIN
           AND (cardinality(lane_workspaces) <= most OR coalesce({schema}.limit_of(w.overrides, 'concurrency', t.concurrency, now_ms), 'infinity') > (
               SELECT count(*) FROM {schema}.items AS i
               WHERE i.workspace_id = w.workspace_id AND i.status IN ('CLAIMED', 'DISPATCHED')))
-        ORDER BY greatest(w.passed, turn), g.number LIMIT most
+        ORDER BY greatest(w.passed, virtual_time), g.number LIMIT most
         FOR NO KEY UPDATE OF w SKIP LOCKED) AS f;
     IF locked IS NULL THEN
         RETURN;
@@ -488,7 +488,7 @@ BEGIN
         FROM {schema}.queues AS q WHERE q.name = ANY (limited);
     END IF;
 
-    SELECT array_agg(w.workspace_id), array_agg(greatest(w.passed, turn)), array_agg(w.weight), array_agg(least(
+    SELECT array_agg(w.workspace_id), array_agg(greatest(w.passed, virtual_time)), array_agg(w.weight), array_agg(least(
                most, {schema}.rate_allowance(w.rate, w.rate_ms, now_ms),
                CASE WHEN w.concurrency IS NOT NULL THEN greatest(w.concurrency - (
                    SELECT count(*) FROM {schema}.items AS i

@@ -39,8 +39,8 @@ local lines, workspaces, queues, lanes = wanted_lanes(cmsgpack.unpack(ARGV[6]), 
 if lanes == 0 then
   return {'ok', ends}
 end
-local turn = tonumber(redis.call('GET', queue .. ':turn') or 0)
-local shares, open = shares_of(lines, workspaces, turn), open_queues(queues, now)
+local virtual_time = tonumber(redis.call('GET', queue .. ':turn') or 0)
+local shares, open = shares_of(lines, workspaces, virtual_time), open_queues(queues, now)
 local claims, emptied, started = {'ok', ends}, {}, {}
 
 local function take(number, share, line)
@@ -68,7 +68,7 @@ local function take(number, share, line)
   claims[#claims + 1] = row
 end
 
-local after = choose(shares, open, turn, now, limit, math.min(limit, math.floor(2 * limit / lanes) + 2), take)
+local after = choose(shares, open, virtual_time, now, limit, math.min(limit, math.floor(2 * limit / lanes) + 2), take)
 flush()
 for lane in pairs(emptied) do
   if redis.call('EXISTS', queue .. ':ready:' .. lane) == 0 then
@@ -80,7 +80,7 @@ for start in pairs(started) do
 end
 
 -- For the next claim's fairness and rates.
-if after ~= turn then
+if after ~= virtual_time then
   redis.call('SET', queue .. ':turn', after)
 end
 for _, share in ipairs(shares) do

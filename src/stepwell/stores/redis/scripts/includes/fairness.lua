@@ -62,11 +62,11 @@ local function wanted_lanes(queues, workflows)
 end
 
 -- The workspaces that have something ready, with nothing looked at but their passes.
-local function shares_of(lines, workspaces, turn)
+local function shares_of(lines, workspaces, virtual_time)
   local shares = {}
   local rows, passes, rates = fields_of('workspaces', workspaces), fields_of('passes', workspaces), fields_of('rates', workspaces)
   for i, name in ipairs(workspaces) do
-    shares[i] = {name = name, row = rows[i], rate_ms = rates[i] or 0, taken = 0, base = math.max(passes[i] or 0, turn),
+    shares[i] = {name = name, row = rows[i], rate_ms = rates[i] or 0, taken = 0, base = math.max(passes[i] or 0, virtual_time),
       lines = lines[name]}
   end
   return shares
@@ -125,9 +125,9 @@ local function first_line(share, open, chunk)
   return best, best_number
 end
 
--- Takes the items with the smallest tags; calls take(number, share, line) for each, in order. Gives the new turn.
+-- Takes the items with the smallest tags; calls take(number, share, line) for each, in order. Gives the new virtual time.
 -- A workspace is looked at only when its pass comes first: until then its entry has an empty number, which is before any other.
-local function choose(shares, open, turn, now, limit, chunk, take)
+local function choose(shares, open, virtual_time, now, limit, chunk, take)
   local heap, taken = {}, 0
   local function entry_of(share)
     local line, number = first_line(share, open, chunk)
@@ -154,7 +154,7 @@ local function choose(shares, open, turn, now, limit, chunk, take)
     else
       local line, number = first_line(share, open, chunk)
       take(number, share, line)
-      turn, taken = math.max(turn, tag), taken + 1
+      virtual_time, taken = math.max(virtual_time, tag), taken + 1
       share.taken, line.at = share.taken + 1, line.at + 2
       named_queue = open[line.queue]
       if named_queue then
@@ -167,5 +167,5 @@ local function choose(shares, open, turn, now, limit, chunk, take)
       replace_first(heap, entry_of(share))
     end
   end
-  return turn
+  return virtual_time
 end

@@ -1,6 +1,6 @@
-"""Turns of a declared execution: collected events become one commit, and their effects follow it.
+"""Plan the commits of a declared execution: collected events become one commit, and their effects follow it.
 
-A driver adds events, asks for the next turn, commits it, and reports the result: the commit landed, was refused, or another
+A driver adds events, asks for the next commit, stores it, and reports the result: the commit landed, was refused, or another
 commit came first. The consequences are decided here, the same for every driver: which effects are still wanted, what is tried
 alone after a refusal, and which events a rebuilt kernel gets again. No clock, no randomness, no I/O.
 """
@@ -40,7 +40,7 @@ from stepwell.model.record import decode_token
 from stepwell.model.status import Status
 from stepwell.model.value import Value, decode, recode
 
-__all__ = ["EffectDone", "KernelTurn", "KernelTurns", "Refusal", "failed_end"]
+__all__ = ["CommitPlanner", "EffectDone", "PlannedCommit", "Refusal", "failed_end"]
 
 
 class Refusal(NamedTuple):
@@ -86,7 +86,7 @@ class EffectDone(NamedTuple):
         return EffectDone(failed, (), self.spending)
 
 
-class KernelTurn(NamedTuple):
+class PlannedCommit(NamedTuple):
     """The mutations and effects of some events. Commit ``batch``, whole, before anything else."""
 
     mutations: Sequence[Planned]
@@ -122,8 +122,8 @@ class _Group(NamedTuple):
 _Message = SignalArrived | ChildEnded | CancelRequested
 
 
-class KernelTurns:
-    """Makes the turns of one execution.
+class CommitPlanner:
+    """Plans the commits of one execution.
 
     Args:
         plan: the definition, compiled.
@@ -139,7 +139,7 @@ class KernelTurns:
         self._events: list[EffectDone] = []
         self._groups: deque[_Group] = deque()
         self._under_way: _Group | None = None
-        self._turn: KernelTurn | None = None
+        self._planned: PlannedCommit | None = None
         self._messages: dict[str, _Message] = {}
         """Messages that the kernel has received and not taken, by key."""
         self._failure: Trouble | None = None
@@ -157,20 +157,20 @@ class KernelTurns:
         self._groups.append(_Group([EffectDone(Began())], before))
 
     def add(self, done: EffectDone) -> None:
-        """Add an event to those of the next turn."""
+        """Add an event to those of the next commit."""
         if isinstance(done.event, _Message) and done.event.message_key:
             self._messages[done.event.message_key] = done.event
         self._events.append(done)
 
     @property
     def has_events(self) -> bool:
-        """True if there are events for a turn."""
+        """True if there are events for a commit."""
         return bool(self._events or self._groups or self._failure) and not self.is_over
 
-    # Turns.
+    # Commits.
 
-    def next(self, now_ms: int, scoped: Mapping[str, Value] | None = None) -> KernelTurn | None:
-        """Return the next turn, or None if no event has come.
+    def next(self, now_ms: int, scoped: Mapping[str, Value] | None = None) -> PlannedCommit | None:
+        """Return the next commit, or None if no event has come.
 
         Args:
             scoped: the scoped state that the definition reads (``Plan.state_keys``), as it is now.
@@ -178,16 +178,16 @@ class KernelTurns:
         if not self.has_events:
             return None
         if self._failure is not None:
-            self._turn = failed_end(self._state, self._failure)
-            return self._turn
+            self._planned = failed_end(self._state, self._failure)
+            return self._planned
         group = self._next_group()
         if scoped is not None:
             self.kernel.state = scoped
-        turn, rest = self._handle(group, now_ms)
+        planned, rest = self._handle(group, now_ms)
         if rest:
             self._groups.appendleft(rest)
-        self._under_way, self._turn = group, turn
-        return turn
+        self._under_way, self._planned = group, planned
+        return planned
 
     def _next_group(self) -> _Group:
         """Return events that share a commit; after a refusal they come one by one."""
@@ -204,8 +204,8 @@ class KernelTurns:
             self._events = []
         return _Group(events, before)
 
-    def _handle(self, group: _Group, now_ms: int) -> tuple[KernelTurn, _Group | None]:
-        """Pass events to the kernel; return the turn, and the events that are left for another commit."""
+    def _handle(self, group: _Group, now_ms: int) -> tuple[PlannedCommit, _Group | None]:
+        """Pass events to the kernel; return the commit, and the events that are left for another commit."""
         mutations: list[Planned] = []
         effects: list[Effect] = []
         taken: list[str] = []
@@ -230,29 +230,29 @@ class KernelTurns:
             if came.has_more:
                 rest = _Group([EffectDone(TimePassed()), *group.events[number:]], (), group.is_alone)
                 break
-        return KernelTurn(mutations, effects, taken, kept, group.before, end), rest
+        return PlannedCommit(mutations, effects, taken, kept, group.before, end), rest
 
     def landed(self, state: State) -> list[Effect]:
-        """Note that the turn is committed, and return the effects to carry out now.
+        """Note that the commit landed, and return the effects to carry out now.
 
         Args:
             state: the state after the commit. If it is another object than before, a commit from outside came first, and the
                 kernel is rebuilt.
         """
-        turn = self._turn
-        assert turn is not None  # noqa: S101 - there was a turn
-        self._under_way = self._turn = None
-        self.is_over = turn.end is not None
-        for key in turn.taken:
+        planned = self._planned
+        assert planned is not None  # noqa: S101 - one was under way
+        self._under_way = self._planned = None
+        self.is_over = planned.end is not None
+        for key in planned.taken:
             self._messages.pop(key, None)
         self.kernel.settle()
         if state is not self._state and not self.is_over:
             self.rebuild(state)
         pending = [done for group in self._groups for done in group.events]
-        return _not_ended(turn.effects, [*pending, *self._events])  # attempts that have ended since do not run again
+        return _not_ended(planned.effects, [*pending, *self._events])  # attempts that have ended since do not run again
 
     def rebuild(self, state: State, inbox: Collection[str] | None = None, before: Sequence[Planned] = ()) -> None:
-        """Begin anew from a state that another commit led to. A turn under way is dropped, and its answers are heard again.
+        """Begin anew from a state that another commit led to. A commit under way is dropped, and its answers are heard again.
 
         Args:
             inbox: the keys of the messages that are in the inbox now; None if that commit took none.
@@ -261,7 +261,7 @@ class KernelTurns:
         if inbox is not None:
             self._messages = {key: message for key, message in self._messages.items() if key in inbox}
         lost = [] if self._under_way is None else [done for done in self._under_way.events if _is_answer(done)]
-        self._under_way = self._turn = None
+        self._under_way = self._planned = None
         self._state = state
         self.kernel = self._fresh()
         self._groups.appendleft(_Group([*self._again(), *lost], before))
@@ -271,12 +271,12 @@ class KernelTurns:
         return [EffectDone(Began()), *(EffectDone(self._messages[key]) for key in sorted(self._messages))]
 
     def refused(self, refusal: Refusal, state: State) -> bool:
-        """Note that the commit of the turn was refused. Return whether there is another one to try.
+        """Note that the commit was refused. Return whether there is another one to try.
 
         The events are tried one by one: a refused output fails its attempt, any other refused event fails the execution.
         """
         group = self._under_way
-        self._state, self._under_way, self._turn = state, None, None
+        self._state, self._under_way, self._planned = state, None, None
         if group is None:  # the end as a failure was refused
             return False
         self.kernel = self._fresh()
@@ -296,8 +296,8 @@ class KernelTurns:
         return True
 
 
-def failed_end(state: State, error: Trouble) -> KernelTurn:
-    """Return the turn that ends an execution as FAILED, with any tokens; its children are cancelled."""
+def failed_end(state: State, error: Trouble) -> PlannedCommit:
+    """Return the commit that ends an execution as FAILED, with any tokens; its children are cancelled."""
     sections, result = state.sections, {"error": error}
     tokens = [decode_token(data) for data in sections["tokens"].values()]
     own = [token.value for token in tokens if token.value.get("parent") == state.identity.execution_id]
@@ -308,7 +308,7 @@ def failed_end(state: State, error: Trouble) -> KernelTurn:
         batch.append(SetStatus(Status.RUNNING))
     end = End(Status.FAILED, result)
     batch += [SetResult(msgspec.Raw(recode(result))), SetStatus(Status.FAILED)]
-    return KernelTurn(batch, [*children, end], end=end)
+    return PlannedCommit(batch, [*children, end], end=end)
 
 
 def _is_answer(done: EffectDone) -> bool:
