@@ -101,7 +101,7 @@ if TYPE_CHECKING:
     from stepwell.queue.statistics import Demand, LaneStats
     from stepwell.queue.worker_presence import WorkerPresence
     from stepwell.runtime.definitions import DefinitionSummary
-    from stepwell.runtime.progress import Offer, Progress, Waiting
+    from stepwell.runtime.progress import Offer, Progress, Waiting, WaitingOn
     from stepwell.runtime.sessions.approval import ApprovalResult
     from stepwell.runtime.sessions.workflow_api import (
         compensate,
@@ -118,7 +118,6 @@ if TYPE_CHECKING:
     from stepwell.runtime.steps.context import current
     from stepwell.runtime.steps.late_results import LateResult
     from stepwell.runtime.steps.run_logging import RunLogFilter
-    from stepwell.runtime.waiting_on import WaitingOn
     from stepwell.state.conversations import Answer, ConversationSummary, Turn, TurnResult
     from stepwell.state.data_store import DataStore
     from stepwell.state.history import ExecutionSummary
@@ -404,10 +403,9 @@ _HOMES = {
     "runtime.sessions.approval": ("ApprovalResult",),
     "runtime.steps.run_logging": ("RunLogFilter",),
     "runtime.definitions": ("DefinitionSummary",),
-    "runtime.progress": ("Offer", "Progress", "Waiting"),
+    "runtime.progress": ("Offer", "Progress", "Waiting", "WaitingOn"),
     "runtime.step_history": ("AttemptRecord", "ErrorRecord", "StepRecord"),
     "runtime.steps.late_results": ("LateResult",),
-    "runtime.waiting_on": ("WaitingOn",),
     "model.access": ("AccessToken", "Identity", "IssuedToken", "Role", "SignalLink"),
     "state.conversations": ("Answer", "ConversationSummary", "Turn", "TurnResult"),
     "state.data_store": ("DataStore",),

@@ -38,7 +38,7 @@ from stepwell.pipeline.operations import Operation, write_or_raise
 from stepwell.runtime.cancellation import cancellation_of, is_cancelling
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, CANCEL_SCOPE, CANCEL_STEP, SIGNAL, delivery, fresh_key, messages, path_of
-from stepwell.runtime.progress import HeldBy, Progress, progress_of
+from stepwell.runtime.progress import HeldBy, Progress, WaitingOn, away, progress_of, waiting_on
 from stepwell.runtime.run_end import run_end
 from stepwell.runtime.run_report import (
     PictureFormat,
@@ -47,13 +47,12 @@ from stepwell.runtime.run_report import (
     picture_of_plan,
     problems_of_calls,
     problems_of_plan,
+    waterfall_of,
 )
 from stepwell.runtime.run_retry import RunRetry
 from stepwell.runtime.step_history import StepRecord, steps_of
 from stepwell.runtime.steps.late_results import late_results
 from stepwell.runtime.steps.late_results import path_of as late_results_path
-from stepwell.runtime.timeline import waterfall_of
-from stepwell.runtime.waiting_on import WaitingOn, away, waiting_on
 from stepwell.state.data_store import DataStore
 from stepwell.state.executions import Executions, is_driven_by_engine
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import os
 import socket
@@ -32,16 +33,18 @@ from stepwell.runtime.sessions.session import Session
 from stepwell.runtime.shutdown import Companion, Shutdown
 from stepwell.runtime.steps.attempt import Escaped
 from stepwell.runtime.unwinding import Abandoned
-from stepwell.runtime.wake_times import WakeTimes
 from stepwell.state.executions import Executions
 
-__all__ = ["Worker"]
+__all__ = ["WakeTimes", "Worker"]
 
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1.0
 _MOST_SURVIVED = 10_000
+
+_MOST_TIMES = 1_000
+"""How many times are kept. The others are in the store, where the poll finds them, at most a second late."""
 
 Load = Callable[[], Awaitable[Session | None]]
 """Makes the session of an execution; returns None if the execution is not to be run."""
@@ -62,6 +65,32 @@ class _Claiming(PeriodicTask):
 
     async def work(self) -> float:
         return await self._claim()
+
+
+class WakeTimes:
+    """The soonest times at which something comes due."""
+
+    def __init__(self) -> None:
+        self._times: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def add(self, wake_ms: int) -> None:
+        """Remember a time."""
+        heapq.heappush(self._times, wake_ms)
+        if len(self._times) > 2 * _MOST_TIMES:
+            self._times = heapq.nsmallest(_MOST_TIMES, self._times)
+
+    def next_after(self, now_ms: int) -> int | None:
+        """Return the next time to look, which is now if one has passed; times that have passed are forgotten."""
+        has_passed = False
+        while self._times and self._times[0] <= now_ms:
+            heapq.heappop(self._times)
+            has_passed = True
+        if has_passed:
+            return now_ms
+        return self._times[0] if self._times else None
 
 
 class Worker:

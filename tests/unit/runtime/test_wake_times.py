@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepwell.runtime.wake_times import WakeTimes
+from stepwell.runtime.worker import WakeTimes
 
 
 def test_next_time_is_the_soonest_that_has_not_passed() -> None:

@@ -17,11 +17,10 @@ from stepwell.model.value import Value
 from stepwell.name_hints import ATTRIBUTES, missing_attribute
 from stepwell.pipeline.operations import AsyncDriver
 from stepwell.runtime.definitions import DefinitionOperations, DefinitionSummary
-from stepwell.runtime.progress import Progress
+from stepwell.runtime.progress import Progress, WaitingOn
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.runtime.run_report import PictureFormat
 from stepwell.runtime.step_history import StepRecord
-from stepwell.runtime.waiting_on import WaitingOn
 from stepwell.state.data_store import DataStore
 
 __all__ = ["AsyncDefinitions", "AsyncRun"]

@@ -27,8 +27,8 @@ from stepwell.model.execution_state import Change
 from stepwell.model.receipt_chain import Verification
 from stepwell.model.status import FINAL, Status
 from stepwell.runtime.progress import Progress
+from stepwell.runtime.run_report import timeline_of
 from stepwell.runtime.step_history import StepRecord
-from stepwell.runtime.timeline import timeline_of
 from stepwell.web.api.runs import RunView
 from stepwell.web.dashboard.form_fields import json_field
 from stepwell.web.dashboard.screen import Crumb, Shown, View, screen, segment
