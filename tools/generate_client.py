@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from tools.field_docs import field_docs
 
-from stepwell.web.api.table import TABLE
+from stepwell.web.api.route_table import TABLE
 from stepwell.web.route import NoQuery, Route
 
 __all__ = ["TARGET", "generate"]

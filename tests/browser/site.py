@@ -20,7 +20,7 @@ import uvicorn
 
 import stepwell
 from stepwell import AsyncStepwell, Identity, Retry, Role, Status, StepwellError, step, stepwell_app, workflow
-from stepwell.web.serve import PatientProtocol
+from stepwell.web.uvicorn_server import PatientProtocol
 
 __all__ = ["HOSTILE", "SAMPLES", "Site"]
 

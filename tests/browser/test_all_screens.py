@@ -12,7 +12,7 @@ from tests.browser.chromium import DESKTOP, PHONE, Chromium, in_browser
 from tests.browser.site import SAMPLES, Site
 
 from stepwell.web.dashboard.screen import Screen
-from stepwell.web.dashboard.table import SCREENS
+from stepwell.web.dashboard.screen_table import SCREENS
 
 PAGES = {each.name: each for each in SCREENS.routes if each.method == "GET" and each.is_page}
 MARKUP = "img[src=x], svg[onload], [onerror], script:not([src])"

@@ -9,7 +9,7 @@ from typing import Any
 import uvicorn
 from tests.web.servers import served
 
-from stepwell.web.serve import PatientProtocol
+from stepwell.web.uvicorn_server import PatientProtocol
 
 __all__ = ["Running"]
 

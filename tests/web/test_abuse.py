@@ -22,7 +22,7 @@ from tests.web.servers import LIMITS, approve, async_test, fail, greet, served
 
 from stepwell import AsyncStepwell, Conflict
 from stepwell.model.access import Identity, Role
-from stepwell.web import serve
+from stepwell.web import uvicorn_server
 from stepwell.web.events import Event, EventHub, EventResponse
 from stepwell.web.problem import HttpProblem
 from stepwell.web.rate_limit import RateLimiter
@@ -317,7 +317,7 @@ async def test_streams_beyond_the_limit_are_refused():
 
 
 def test_a_request_whose_head_does_not_arrive_is_closed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(serve, "_HEADER_SECONDS", 0.2)
+    monkeypatch.setattr(uvicorn_server, "_HEADER_SECONDS", 0.2)
     with Running(worker=False) as running:
         host, port = running.url.removeprefix("http://").split(":")
         slow = [socket.create_connection((host, int(port)), timeout=10) for _ in range(50)]

@@ -8,10 +8,10 @@ from tests.web.servers import Api, approve, async_test, fail, greet, served
 
 from stepwell import AsyncStepwell, FakeClock, Identity, InvalidInput, NotFound, Role
 from stepwell.testing.store_access import store_under
-from stepwell.web.api.table import TABLE
+from stepwell.web.api.route_table import TABLE
 from stepwell.web.authentication import ProxyIdentity, csrf_token
 from stepwell.web.route import Route
-from stepwell.web.serve import ForwardedAddress
+from stepwell.web.uvicorn_server import ForwardedAddress
 
 OPEN = {"get_openapi", "list_problems", "get_problem"}
 """The only routes that answer without a token."""

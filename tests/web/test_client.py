@@ -20,7 +20,7 @@ from stepwell import (
     RequestFailed,
     StoreUnavailable,
 )
-from stepwell.web.api.table import TABLE
+from stepwell.web.api.route_table import TABLE
 
 __all__ = ["approve", "fail", "greet"]
 

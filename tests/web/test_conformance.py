@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.web.running import Running
 from tests.web.servers import approve, greet
 
-from stepwell.web.api.table import TABLE
+from stepwell.web.api.route_table import TABLE
 from stepwell.web.settings import HttpLimits
 
 __all__ = ["approve", "greet"]

@@ -12,8 +12,8 @@ from tests.web.servers import BASE, async_test
 
 from stepwell import AsyncStepwell, ExecutionFailed, step, stepwell_app, wait_approval, workflow
 from stepwell.model.access import Identity, Role
-from stepwell.web.api.table import TABLE
-from stepwell.web.dashboard.table import SCREENS
+from stepwell.web.api.route_table import TABLE
+from stepwell.web.dashboard.screen_table import SCREENS
 
 SECRET = "hunter-2-hunter"
 GIVEN = {"user": "Ada", "password": SECRET, "cards": [{"card_number": SECRET}]}

@@ -9,7 +9,7 @@ import httpx
 from tests.docs.pages import ROOT, cells
 from tests.web.servers import Api, approve, async_test, fail, greet, served
 
-from stepwell.web.api.table import TABLE
+from stepwell.web.api.route_table import TABLE
 from stepwell.web.openapi import document_of
 from stepwell.web.route import Route
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from tests.web.servers import Api, approve, async_test, fail, greet, served
 
-from stepwell.web.api.table import TABLE
+from stepwell.web.api.route_table import TABLE
 from stepwell.web.route import Route
 
 __all__ = ["approve", "fail", "greet"]

@@ -30,7 +30,7 @@ _LEASE_SECONDS = 5
 
 def main() -> None:
     """Serve until the parent process ends this one, or is gone itself."""
-    from stepwell.web.serve import serve
+    from stepwell.web.uvicorn_server import serve
 
     options, given = json.loads(sys.stdin.readline()), CliSettings()
     threading.Thread(target=_end_with_parent, daemon=True).start()

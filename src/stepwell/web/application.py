@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from stepwell.app.awaited import AsyncStepwell
 from stepwell.errors import StepwellError
-from stepwell.web.api.table import TABLE
+from stepwell.web.api.route_table import TABLE
 from stepwell.web.authentication import Identify, ProxyIdentity, is_loopback
 from stepwell.web.dashboard.application import Dashboard
 from stepwell.web.dispatch import RequestDispatcher, problem_response
@@ -23,7 +23,7 @@ from stepwell.web.links import LinkPages
 from stepwell.web.metrics import store_metrics
 from stepwell.web.middleware import Envelope
 from stepwell.web.problem import HttpProblem
-from stepwell.web.server import Server
+from stepwell.web.server_state import Server
 from stepwell.web.sessions import SessionPages
 from stepwell.web.settings import HttpLimits
 

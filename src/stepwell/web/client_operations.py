@@ -39,8 +39,8 @@ from stepwell.web.api.bulk import BulkReport
 from stepwell.web.api.definitions import CheckResult, DefinitionView, WorkflowView
 from stepwell.web.api.queue import EnqueuedItem
 from stepwell.web.api.runs import Accepted, ReceiptView, RunCount, RunHours, RunState, RunView, StartedRun
-from stepwell.web.api.server import CallerInfo, SystemInfo
 from stepwell.web.api.state import ConversationView, EntryView, ScopeView, Sum
+from stepwell.web.api.system import CallerInfo, SystemInfo
 from stepwell.web.api.webhooks import WebhookView
 from stepwell.web.api.workspaces import CreatedToken
 from stepwell.web.problem import ProblemKind

@@ -25,7 +25,7 @@ from stepwell.web.hiding import check_not_hidden, hider_of, without_secrets
 from stepwell.web.problem import HttpProblem, problem_of
 from stepwell.web.request_body import convert, read_json
 from stepwell.web.route import Call, Reply, Route, quoted_etag
-from stepwell.web.server import Server
+from stepwell.web.server_state import Server
 
 __all__ = ["API_VERSION", "RequestDispatcher", "perform", "problem_response", "query_of", "request_id_of"]
 

@@ -19,7 +19,7 @@ from stepwell.web.dashboard.rendering import html_page
 from stepwell.web.dashboard.screens.approvals import answer_of
 from stepwell.web.problem import HttpProblem, problem_of
 from stepwell.web.request_body import form_of
-from stepwell.web.server import Server
+from stepwell.web.server_state import Server
 
 __all__ = ["LinkPages"]
 

@@ -21,7 +21,7 @@ from stepwell.web.problem import HttpProblem
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from stepwell.web.server import Server
+    from stepwell.web.server_state import Server
 
 __all__ = ["Call", "NoQuery", "Page", "Reply", "Route", "RouteTable", "api_route", "quoted_etag"]
 

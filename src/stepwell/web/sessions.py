@@ -15,7 +15,7 @@ from stepwell.state.request_log import AuditEntry
 from stepwell.web.authentication import COOKIE, check_csrf, check_same_origin
 from stepwell.web.dashboard.rendering import html_page
 from stepwell.web.request_body import form_of
-from stepwell.web.server import Server
+from stepwell.web.server_state import Server
 
 __all__ = ["SESSION_SECONDS", "SessionPages", "local_target"]
 

@@ -13,7 +13,7 @@ from tests.web.servers import approve, async_test, greet
 
 from stepwell import StepwellError, current, sleep, step, workflow
 from stepwell.flow import call, define, signal
-from stepwell.web.dashboard.live import changes
+from stepwell.web.dashboard.page_events import changes
 from stepwell.web.events import Event
 
 

@@ -9,7 +9,7 @@ from tests.web.dashboard.browsing import browsing, text_of
 from tests.web.servers import async_test, greet, served
 
 from stepwell.web.dashboard.screen import Screen
-from stepwell.web.dashboard.table import SCREENS
+from stepwell.web.dashboard.screen_table import SCREENS
 
 PAGES = [each for each in SCREENS.routes if each.method == "GET" and each.is_page]
 

@@ -64,7 +64,7 @@ def serve(
     definitions = [each for file in modules if is_document(file) for each in definitions_of(file, steps=registered_step_names())]
     try:
         from stepwell.web.authentication import ProxyIdentity
-        from stepwell.web.serve import serve as serve_well
+        from stepwell.web.uvicorn_server import serve as serve_well
     except ModuleNotFoundError as error:
         raise InvalidInput(f"the HTTP server needs {error.name}; install it with: pip install 'stepwell[server]'") from None
     from stepwell import AsyncStepwell

@@ -19,10 +19,10 @@ from stepwell.web.dashboard.assets import asset_response
 from stepwell.web.dashboard.frame import error_response, page_response
 from stepwell.web.dashboard.rendering import THEMES, ZONES, html_page, new_nonce
 from stepwell.web.dashboard.screen import Screen, ScreenTable, Shown, View, remember
-from stepwell.web.dashboard.table import SCREENS
+from stepwell.web.dashboard.screen_table import SCREENS
 from stepwell.web.dispatch import query_of, request_id_of
 from stepwell.web.problem import HttpProblem, problem_of
-from stepwell.web.server import Server
+from stepwell.web.server_state import Server
 from stepwell.web.sessions import local_target
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from stepwell.web.server import Server
+    from stepwell.web.server_state import Server
 
 __all__ = ["Crumb", "Screen", "ScreenTable", "Shown", "View", "remember", "screen", "segment"]
 

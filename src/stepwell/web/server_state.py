@@ -8,9 +8,9 @@ from pathlib import Path
 from stepwell.app.awaited import AsyncStepwell
 from stepwell.web.authentication import Authenticator, Identify, ProxyIdentity
 from stepwell.web.bulk_operations import BulkOperations
-from stepwell.web.cursor import CursorSigner
 from stepwell.web.events import EventHub
 from stepwell.web.metrics import ServerMetrics
+from stepwell.web.paging import CursorSigner
 from stepwell.web.rate_limit import RateLimiter
 from stepwell.web.route import Route, RouteTable
 from stepwell.web.settings import HttpLimits

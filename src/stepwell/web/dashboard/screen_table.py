@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepwell.web.dashboard import live
+from stepwell.web.dashboard import page_events
 from stepwell.web.dashboard.screen import ScreenTable
 from stepwell.web.dashboard.screens import (
     approvals,
@@ -25,7 +25,7 @@ __all__ = ["SCREENS"]
 
 SCREENS = ScreenTable(
     (
-        *live.SCREENS,
+        *page_events.SCREENS,
         *home.SCREENS,
         *runs.SCREENS,
         *run.SCREENS,

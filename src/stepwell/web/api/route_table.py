@@ -12,8 +12,8 @@ from stepwell.web.api import (
     retention,
     runs,
     schedules,
-    server,
     state,
+    system,
     webhooks,
     workspaces,
 )
@@ -23,7 +23,7 @@ __all__ = ["TABLE"]
 
 TABLE = RouteTable(
     (
-        *server.ROUTES,
+        *system.ROUTES,
         *approvals.ROUTES,
         *runs.ROUTES,
         *bulk.ROUTES,
