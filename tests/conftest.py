@@ -116,9 +116,10 @@ def pytest_collectreport() -> None:
     Test modules are programs of their own, though they are loaded into one process: each may use any name. And with them, every
     well would have a worker.
     """
-    _simulated.update({name: each for name, each in function._steps.items() if each.function.__module__.startswith("stepwell.")})
-    function._workflows.clear()
-    function._steps.clear()
+    registered = function.registered_functions()
+    steps = [each for each in registered if isinstance(each, function.Step)]
+    _simulated.update({each.name: each for each in steps if each.function.__module__.startswith("stepwell.")})
+    function.unregister(*registered)
 
 
 @pytest.fixture(autouse=True)
@@ -129,9 +130,9 @@ def own_migrations() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def own_workflows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_workflows(request: pytest.FixtureRequest) -> Iterator[None]:
     """Give a test the workflows and steps that its module defines or imports, and a simulation those that it simulates."""
-    own = {each.name: each for each in vars(request.module).values() if isinstance(each, function.Workflow)}
-    monkeypatch.setattr(function, "_workflows", own)
-    steps = {each.name: each for each in vars(request.module).values() if isinstance(each, function.Step)}
-    monkeypatch.setattr(function, "_steps", {**(_simulated if "simulation" in request.module.__name__ else {}), **steps})
+    own = [each for each in vars(request.module).values() if isinstance(each, function.Workflow | function.Step)]
+    simulated = _simulated.values() if "simulation" in request.module.__name__ else ()
+    with function.registered_alone(*simulated, *own):
+        yield

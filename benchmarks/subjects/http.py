@@ -22,7 +22,7 @@ from benchmarks.measurement import Measurement, Target, at_most
 from benchmarks.plan import Plan
 from benchmarks.rounds import in_turns, median_ratio
 from stepwell import AsyncStepwell, step, workflow
-from stepwell.flow import function
+from stepwell.flow.function import registered_alone
 
 __all__ = ["MEASURES"]
 
@@ -35,17 +35,6 @@ async def nothing(number: int = 0) -> int:
     return number
 """
 _AT_ONCE = 200
-
-
-@contextmanager
-def _own_workflows() -> Generator[None]:
-    """Forget at the end the workflows and steps that are registered inside the block."""
-    before = dict(function._workflows), dict(function._steps)
-    yield
-    function._workflows.clear()
-    function._steps.clear()
-    function._workflows.update(before[0])
-    function._steps.update(before[1])
 
 
 class _Server:
@@ -139,7 +128,7 @@ def long_run(plan: Plan) -> Iterator[Measurement]:
     count = plan.size(5_000, 50)
     url = f"sqlite:///{plan.folder}/long.db?synchronous=NORMAL"
     plan.say(f"a run of {count:,} steps")
-    with _own_workflows():
+    with registered_alone():
         asyncio.run(_run_steps(url, count))
     with _serving(url, plan.folder) as server:
         for name, path in (("timeline", "/runs/long"), ("steps", "/runs/long?tab=steps"), ("state", "/runs/long/state")):
@@ -267,7 +256,7 @@ def start(plan: Plan) -> Iterator[Measurement]:
     """Measure a start over HTTP beside one in process, each on the same kind of store, one after another."""
     count = plan.size(300, 10)
     url = f"sqlite:///{plan.folder}/start.db?synchronous=NORMAL"
-    with _own_workflows(), _serving(url, plan.folder) as server:
+    with registered_alone(), _serving(url, plan.folder) as server:
         flow = workflow(name="benchmark-nothing")(_nothing)
 
         def over_http() -> float:

@@ -17,8 +17,7 @@ from benchmarks import servers
 from benchmarks.measurement import Measurement, Target, at_least, at_most
 from benchmarks.plan import Plan
 from stepwell import AsyncStepwell, QueueRequest, workflow
-from stepwell.flow import function
-from stepwell.flow.function import Workflow
+from stepwell.flow.function import Workflow, registered_alone
 
 __all__ = ["MEASURES"]
 
@@ -35,10 +34,8 @@ async def nothing(number: int) -> None:
 @contextmanager
 def _flow() -> Generator[Workflow[..., Any]]:
     """Register the workflow inside the block only: with it, every well of this process would have a worker."""
-    before = dict(function._workflows)
-    yield workflow(name="benchmark-nothing")(nothing)
-    function._workflows.clear()
-    function._workflows.update(before)
+    with registered_alone():
+        yield workflow(name="benchmark-nothing")(nothing)
 
 
 async def _enqueue(url: str, flow: Workflow[..., Any], count: int) -> float:

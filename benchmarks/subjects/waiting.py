@@ -22,8 +22,7 @@ from benchmarks import servers
 from benchmarks.measurement import Measurement, at_most
 from benchmarks.plan import Plan
 from stepwell import AsyncStepwell, Status, step, workflow
-from stepwell.flow import function
-from stepwell.flow.function import Workflow
+from stepwell.flow.function import Workflow, registered_alone
 
 __all__ = ["MEASURES"]
 
@@ -56,10 +55,8 @@ class Flows(NamedTuple):
 
 @contextmanager
 def _flows() -> Generator[Flows]:
-    before = dict(function._workflows)
-    yield Flows(workflow(name="benchmark-signal")(waits_for_a_signal), workflow(name="benchmark-timer")(waits_for_a_time))
-    function._workflows.clear()
-    function._workflows.update(before)
+    with registered_alone():
+        yield Flows(workflow(name="benchmark-signal")(waits_for_a_signal), workflow(name="benchmark-timer")(waits_for_a_time))
 
 
 def _resident_bytes() -> int:

@@ -16,6 +16,7 @@ from stepwell import Status, Stepwell
 from stepwell.cli.commands import runs
 from stepwell.cli.main import COMMANDS, Group, cli
 from stepwell.flow import call, define
+from stepwell.flow.function import registered_alone
 
 __all__ = ["shell"]
 
@@ -117,11 +118,10 @@ def test_worker_says_as_json_when_it_is_ready(gate: Shell):
 
 
 @pytest.mark.parametrize(("arguments", "code"), [((), 2), (("empty.py",), 5), (("nothing",), 3), (("gate.py", "-c", "0"), 2)])
-def test_worker_without_workflows_does_not_start(gate: Shell, arguments: tuple[str, ...], code: int, monkeypatch):
+def test_worker_without_workflows_does_not_start(gate: Shell, arguments: tuple[str, ...], code: int):
     gate.write("empty.py", "")
-    for known in ("_workflows", "_steps"):
-        monkeypatch.setattr(f"stepwell.flow.function.{known}", {})
-    done = gate("worker", *arguments)
+    with registered_alone():
+        done = gate("worker", *arguments)
     assert done.code == code
     assert done.err.count("\n") == 1
 

@@ -346,8 +346,7 @@ def test_retry_here_runs_the_failed_run_in_this_process(shell: Shell):
 def test_retry_here_without_the_workflow_says_what_is_missing_and_changes_nothing(shell: Shell):
     shell.write("importing.py", MENDING)
     assert shell("run", "importing.py", "--id", "a", "-i", '"data.txt"').code == 1
-    function._workflows.clear()
-    function._steps.clear()
+    function.unregister(*function.registered_functions())
     done = shell("retry", "a", "--here")
     assert (done.code, "importing" in done.err) == (3, True)
     assert shell("show", "a", "--json").json["status"] == Status.FAILED

@@ -149,14 +149,14 @@ def test_the_calls_of_a_function_are_checked_as_a_definition_is(well: Any) -> No
     assert run.check() == ()
 
 
-def test_a_call_of_a_step_that_is_gone_is_a_fault(well: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_of_a_step_that_is_gone_is_a_fault(well: Any) -> None:
     @workflow(name="pictures.gone")
     async def gone(value: int) -> int:
         return await note(value)
 
     run = well.start(gone, 1)
     run.result(WAIT)
-    monkeypatch.delitem(function._steps, "pictures.note")
+    function.unregister(note)
     [fault] = run.check()
     assert "pictures.note" in fault.message
 

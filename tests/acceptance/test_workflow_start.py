@@ -116,8 +116,8 @@ def test_input_that_does_not_fit_is_named_with_its_parameter_and_type(well: Any,
     assert "stored value" not in message
 
 
-def test_well_opened_before_its_workflows_are_imported_runs_them(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(function, "_workflows", {})
+def test_well_opened_before_its_workflows_are_imported_runs_them(file_url: str) -> None:
+    function.unregister(*function.registered_functions())
     with Stepwell(file_url, worker=False) as sender, Stepwell(file_url):
         run = sender.start(doubling, 4)
         assert run.status() == Status.PENDING
@@ -144,16 +144,14 @@ def test_execution_of_newer_code_stays_due_and_says_why_while_others_are_served(
 
     with Stepwell(file_url, worker=False) as sender:
         run = sender.start(newer, 4)
-    function._workflows["doubling"] = old
-    with Stepwell(file_url) as worker:
+    with function.registered_alone(old, double), Stepwell(file_url) as worker:
         assert worker.start(doubling, 1).result(WAIT) == 2
         run = worker.run(run.execution_id)
         assert "version 2 of workflow 'doubling', and this process has version 1" in (run.obstacle() or "")
         with pytest.raises(TimeoutError, match=r"still PENDING after timeout=0\.05 s; it was started by version 2"):
             run.result(0.05)
         assert (worker.load(run.execution_id).revision, store_under(worker).head(run.execution_id).claims) == (0, 0)
-    function._workflows["doubling"] = newer
-    with Stepwell(file_url) as worker:
+    with function.registered_alone(newer, double), Stepwell(file_url) as worker:
         run = worker.run(run.execution_id)
         assert run.obstacle() is None
         assert run.result(WAIT) == 16

@@ -10,7 +10,8 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
 from operator import attrgetter
@@ -50,12 +51,15 @@ __all__ = [
     "check_place",
     "on_registration",
     "registered",
+    "registered_alone",
+    "registered_functions",
     "registered_names",
     "registered_step",
     "registered_step_names",
     "registered_versions",
     "registered_workflow",
     "step",
+    "unregister",
     "workflow",
 ]
 
@@ -707,6 +711,40 @@ def registered_workflow(name: str) -> Workflow[..., Any] | None:
 def registered_step(name: str) -> Step[..., Any] | None:
     """Return the step of this process with a name, or None."""
     return _steps.get(name)
+
+
+@contextmanager
+def registered_alone(*functions: Workflow[..., Any] | Step[..., Any]) -> Generator[None]:
+    """Have only these workflows and steps registered, and bring back those of before at the end.
+
+    For tests of several programs in one process, and for programs that must not serve a workflow for ever.
+    """
+    before = dict(_workflows), dict(_steps)
+    _workflows.clear()
+    _steps.clear()
+    for each in functions:
+        if isinstance(each, Workflow):
+            _workflows[each.name] = each
+        else:
+            _steps[each.name] = each
+    try:
+        yield
+    finally:
+        for registry, those in zip((_workflows, _steps), before, strict=True):
+            registry.clear()
+            registry.update(those)
+
+
+def unregister(*functions: Workflow[..., Any] | Step[..., Any]) -> None:
+    """Forget workflows and steps, as in a process that has not imported them. For tests."""
+    for each in functions:
+        registry = _workflows if isinstance(each, Workflow) else _steps
+        registry.pop(each.name, None)
+
+
+def registered_functions() -> tuple[Workflow[..., Any] | Step[..., Any], ...]:
+    """Return all workflows and steps of this process."""
+    return (*_workflows.values(), *_steps.values())
 
 
 def declared_secrets() -> tuple[str, ...]:
