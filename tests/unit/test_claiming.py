@@ -28,7 +28,7 @@ WORKSPACES, QUEUES, WORKFLOWS = ("a", "b", "c"), ("q", "r"), ("v", "w")
 @st.composite
 def claims(draw: st.DrawFn) -> tuple[float, list[Contender], dict[LaneKey, list[Candidate]], dict[str, int], int, int]:
     """Turn, workspaces, lanes, what queues may start, the limit, and how many items are known of a lane at a time."""
-    turn = draw(st.sampled_from([0.0, 2.5, 7.0]))
+    virtual_time = draw(st.sampled_from([0.0, 2.5, 7.0]))
     contenders = [
         Contender(
             name, draw(st.sampled_from([0.5, 1.0, 2.0, 4.0])), draw(st.sampled_from([0.0, 2.5, 3.0, 8.0])), draw(st.integers(1, 6))
@@ -41,7 +41,7 @@ def claims(draw: st.DrawFn) -> tuple[float, list[Contender], dict[LaneKey, list[
         lanes.setdefault(key, []).append(Candidate(draw(st.integers(-2, 2)), number))
     queues = draw(st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 5)))
     return (
-        turn,
+        virtual_time,
         contenders,
         {key: sorted(line) for key, line in lanes.items()},
         queues,
@@ -51,7 +51,7 @@ def claims(draw: st.DrawFn) -> tuple[float, list[Contender], dict[LaneKey, list[
 
 
 def plain_choice(
-    turn: float, contenders: list[Contender], lanes: dict[LaneKey, list[Candidate]], queues: dict[str, int], limit: int
+    virtual_time: float, contenders: list[Contender], lanes: dict[LaneKey, list[Candidate]], queues: dict[str, int], limit: int
 ) -> list[int]:
     """Look at everything for each item that is taken."""
     taken: list[tuple[LaneKey, Candidate]] = []
@@ -68,7 +68,7 @@ def plain_choice(
                 and sum(other.queue == key.queue for other, _ in taken) < queues.get(key.queue, 1_000)
             ]
             if left and count < contender.allowance:
-                firsts.append((max(contender.passed, turn) + count / contender.weight, min(left).number))
+                firsts.append((max(contender.passed, virtual_time) + count / contender.weight, min(left).number))
         if not firsts:
             break
         number = min(firsts)[1]
@@ -77,46 +77,48 @@ def plain_choice(
 
 
 def choose(
-    turn: float, contenders: list[Contender], lanes: dict[LaneKey, list[Candidate]], queues: dict[str, int], page: int
+    virtual_time: float, contenders: list[Contender], lanes: dict[LaneKey, list[Candidate]], queues: dict[str, int], page: int
 ) -> ClaimSelection:
     def more(key: LaneKey, after: Candidate) -> Queued:
         start = lanes[key].index(after) + 1
         return Queued(key, lanes[key][start : start + page], start + page >= len(lanes[key]))
 
     first = [Queued(key, line[:page], page >= len(line)) for key, line in lanes.items()]
-    return ClaimSelection(turn, contenders, first, dict(queues), more)
+    return ClaimSelection(virtual_time, contenders, first, dict(queues), more)
 
 
 @given(claims())
 def test_claim_takes_the_smallest_tags_whatever_is_known_of_the_lanes_at_first(
     claim: tuple[float, list[Contender], dict[LaneKey, list[Candidate]], dict[str, int], int, int],
 ) -> None:
-    turn, contenders, lanes, queues, limit, page = claim
-    choosing = choose(turn, contenders, lanes, queues, page)
+    virtual_time, contenders, lanes, queues, limit, page = claim
+    choosing = choose(virtual_time, contenders, lanes, queues, page)
     choosing.take(limit)
-    assert choosing.numbers == plain_choice(turn, contenders, lanes, queues, limit)
+    assert choosing.numbers == plain_choice(virtual_time, contenders, lanes, queues, limit)
 
 
 @given(claims())
-def test_passes_and_turn_follow_from_what_was_taken(
+def test_passes_and_virtual_time_follow_from_what_was_taken(
     claim: tuple[float, list[Contender], dict[LaneKey, list[Candidate]], dict[str, int], int, int],
 ) -> None:
-    turn, contenders, lanes, queues, limit, page = claim
-    choosing = choose(turn, contenders, lanes, queues, page)
+    virtual_time, contenders, lanes, queues, limit, page = claim
+    choosing = choose(virtual_time, contenders, lanes, queues, page)
     choosing.take(limit)
     workspace_of = {candidate.number: key.workspace_id for key, line in lanes.items() for candidate in line}
     counts = Counter(workspace_of[number] for number in choosing.numbers)
     by_name = {contender.workspace_id: contender for contender in contenders}
-    expected = {name: (max(by_name[name].passed, turn) + count / by_name[name].weight, count) for name, count in counts.items()}
+    expected = {
+        name: (max(by_name[name].passed, virtual_time) + count / by_name[name].weight, count) for name, count in counts.items()
+    }
     assert choosing.passes() == expected
     last = [passed - 1 / by_name[name].weight for name, (passed, _) in expected.items()]
-    assert choosing.turn == pytest.approx(max([turn, *last]))
+    assert choosing.virtual_time == pytest.approx(max([virtual_time, *last]))
 
 
 @given(st.lists(st.sampled_from([0.5, 1.0, 3.0, 5.0, 10.0]), min_size=2, max_size=6), st.integers(1, 40), st.integers(1, 7))
 def test_claims_one_after_the_other_keep_the_shares(weights: list[float], rounds: int, limit: int) -> None:
     """No workspace is more than one item ahead of another, in shares, at any moment."""
-    turn, passed, got = 0.0, [0.0] * len(weights), [0] * len(weights)
+    virtual_time, passed, got = 0.0, [0.0] * len(weights), [0] * len(weights)
     for _ in range(rounds):
         contenders = [Contender(str(index), weight, passed[index], 1_000) for index, weight in enumerate(weights)]
         lanes = {
@@ -125,9 +127,9 @@ def test_claims_one_after_the_other_keep_the_shares(weights: list[float], rounds
             ]
             for index in range(len(weights))
         }
-        choosing = choose(turn, contenders, lanes, {}, limit)
+        choosing = choose(virtual_time, contenders, lanes, {}, limit)
         choosing.take(limit)
-        turn = choosing.turn
+        virtual_time = choosing.virtual_time
         for name, (now_passed, count) in choosing.passes().items():
             passed[int(name)] = now_passed
             got[int(name)] += count
