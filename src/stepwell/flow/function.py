@@ -719,7 +719,7 @@ def registered_alone(*functions: Workflow[..., Any] | Step[..., Any]) -> Generat
 
     For tests of several programs in one process, and for programs that must not serve a workflow for ever.
     """
-    before = dict(_workflows), dict(_steps)
+    workflows, steps = dict(_workflows), dict(_steps)
     _workflows.clear()
     _steps.clear()
     for each in functions:
@@ -730,9 +730,10 @@ def registered_alone(*functions: Workflow[..., Any] | Step[..., Any]) -> Generat
     try:
         yield
     finally:
-        for registry, those in zip((_workflows, _steps), before, strict=True):
-            registry.clear()
-            registry.update(those)
+        _workflows.clear()
+        _workflows.update(workflows)
+        _steps.clear()
+        _steps.update(steps)
 
 
 def unregister(*functions: Workflow[..., Any] | Step[..., Any]) -> None:

@@ -135,7 +135,7 @@ def _row(record: StepRecord, now: float) -> WaterfallRow:
     is_open = record.status not in _ENDED
     last = now if is_open or record.ended_at is None else moment(record.ended_at)
     if record.started_at is not None and at is None:
-        # What has no attempts waited all the time; a step that runs for the first time is at work.
+        # A call without attempts waited all the time; a step that runs for the first time is at work.
         bars.append(Bar("work" if record.status == "RUNNING" else "wait", moment(record.started_at), last))
     elif is_open and at is not None:
         bars.append(Bar("work" if record.status == "RUNNING" else "wait", at, last))

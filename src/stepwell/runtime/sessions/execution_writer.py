@@ -309,7 +309,7 @@ class ExecutionWriter:
             terms = msgspec.structs.replace(terms, rest=rest, nudges=nudges)
         for conflicts_left in reversed(range(_MOST_CONFLICTS)):
             transaction = OpenTransaction(self._live, terms, self._new_id)
-            # A turn that was made before the execution was there follows its creation, which another task may have committed.
+            # A commit that was planned before the execution was there follows its creation, which another task may have committed.
             if follows is not None and 0 <= follows != transaction.revision:
                 raise StateMoved(f"execution {self._live.execution_id!r} was changed from outside", expected=follows)
             try:
