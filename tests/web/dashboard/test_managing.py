@@ -14,7 +14,7 @@ from tests.web.servers import approve, async_test, fail, greet, served
 
 from stepwell import AsyncStepwell, workflow
 from stepwell.flow import approval, define
-from stepwell.web.api.table import TABLE
+from stepwell.web.api.route_table import TABLE
 from stepwell.web.dashboard.cron_words import cron_words
 from stepwell.web.dashboard.screens.audit import cell
 from stepwell.web.dashboard.screens.definitions import fields_of
