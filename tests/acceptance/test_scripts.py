@@ -59,6 +59,11 @@ def fail_once() -> str:
     return "done"
 
 
+@step(name="script.add")
+def add(a: int, b: int) -> int:
+    return a + b
+
+
 @step(name="script.see")
 def see(number: int) -> None:
     calls[f"number {number}"] += 1
@@ -310,8 +315,30 @@ def definition_in_lua(well: Any, code: str) -> Any:
                 variables={"n": 0},
             ),
         ),
+        (
+            """Workflow.loop{name = "s", condition = "state.n < 3", max_iterations = 5, initial_state = {n = 0},
+                body = {name = "a", tool = "x"}, state_update = [[
+                    state.n = body_output  -- the newest
+                    state.is_big = (body_output >= state.n + iteration);
+                ]]}""",
+            define(
+                "s",
+                loop(
+                    call("x", name="a"),
+                    set_variables(n="{{ steps.a.output }}"),
+                    set_variables(is_big="{{ (steps.a.output >= variables.n + index) }}"),
+                    while_="variables.n < 3",
+                    max_iterations=5,
+                ),
+                variables={"n": 0},
+            ),
+        ),
+        (
+            """Workflow.loop{name = "s", max_iterations = 5, body = {tool = "x"}, state_update = "if body_success then x() end"}""",
+            None,
+        ),
     ],
-    ids=["sequential", "parallel", "fault", "conditional", "builder", "loop"],
+    ids=["sequential", "parallel", "fault", "conditional", "builder", "loop", "lines", "code"],
 )
 def test_definitions_made_in_lua_are_those_of_python(well: Any, code: str, expected: Any) -> None:
     if expected is None:
@@ -340,7 +367,7 @@ NAMES = {
     "State": "save load set get delete list list_keys workflow_get workflow_list agent_get agent_set tool_get tool_set migrate "
     "get_migration_status get_schema_versions create_backup list_backups restore_backup validate_backup get_storage_usage "
     "cleanup_backups",
-    "Workflow": "builder sequential parallel conditional loop list get remove register clear types execute",
+    "Workflow": "builder sequential parallel conditional loop list get remove register clear types discover_types execute",
     "Workflow.builder()": "name description sequential parallel conditional loop loop_workflow error_strategy timeout_ms add_step "
     "add_template_step condition add_then_step add_else_step add_branch with_range with_collection with_while loop_condition "
     "max_iterations max_concurrency build",
@@ -377,6 +404,24 @@ def test_script_finds_the_outputs_of_what_it_executed_in_its_state(well: Any) ->
         return {found, made:get_execution_id() == id, State.workflow_get(id, "none") == nil}
     """
     assert run(well, code) == [[8, ["a"], 8], True, True]
+
+
+def test_state_of_a_workflow_that_is_not_for_the_script_is_empty(well: Any) -> None:
+    well.state.workflow("script.others").set("k", 1)
+    code = "return {State.workflow_get('script.others', 'k') == nil, #State.workflow_list('script.others')}"
+    assert run(well, code) == [True, 0]
+    with pytest.raises(ExecutionFailed, match="cannot reach the state of workflow"):
+        run(well, "return State.load('workflow:script.others', 'k')")
+
+
+def test_script_gets_the_variables_and_rounds_of_a_loop(well: Any) -> None:
+    code = """
+        local result = Workflow.loop{name = "sum", condition = "iteration <= 10", initial_state = {sum = 0},
+            body = {name = "add", tool = "script.add", input = {a = "$state.sum", b = "$iteration"}},
+            state_update = "state.sum = body_output"}:execute{}
+        return {result.final_state.sum, result.iterations}
+    """
+    assert run(well, code) == [55, 11]
 
 
 def test_workflows_nest_and_functions_run_as_children(well: Any) -> None:
@@ -457,10 +502,11 @@ def test_script_node_is_written_and_read(well: Any) -> None:
 
 def test_what_a_script_prints_is_logged(well: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "stepwell.script")
-    run(well, "print('one', 2, {}) Logger.warn('three')", name="main")
+    run(well, "print('one', 2, {}) Logger.warn('three\\nfour')", name="main")
     assert [(each.levelname, each.getMessage().split(": ", 1)[1]) for each in caplog.records if each.name == "stepwell.script"] == [
-        ("INFO", "one\t2\ttable"),
+        ("INFO", "one 2   table"),
         ("WARNING", "three"),
+        ("WARNING", "four"),
     ]
 
 

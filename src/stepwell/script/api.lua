@@ -69,7 +69,7 @@ local function workflow_get(id, key)
   local outputs = executed[text_of(id)]
   if outputs and outputs.found[key] ~= nil then return outputs.found[key] end
   if outputs and outputs.is_run then return nil end
-  return ask("state.get", "workflow:" .. text_of(id), key)
+  return ask("state.get_of", text_of(id), key)
 end
 
 local function workflow_list(id)
@@ -78,7 +78,7 @@ local function workflow_list(id)
     for name in pairs(outputs.found) do names[#names + 1], seen[name] = name, true end
     if outputs.is_run then return names end
   end
-  for _, name in pairs(ask("state.list", "workflow:" .. text_of(id))) do
+  for _, name in pairs(ask("state.list_of", text_of(id))) do
     if not seen[name] then names[#names + 1] = name end
   end
   return names
@@ -325,6 +325,13 @@ local Workflow = freeze({
   end,
   clear = function() registered = {} end,
   types = function() return mark_list({"sequential", "parallel", "conditional", "loop"}) end,
+  discover_types = function()
+    local found = mark_list({})
+    for place, kind in next, {"sequential", "parallel", "conditional", "loop"} do
+      found[place] = {type = kind, name = kind, description = "a " .. kind .. " workflow", features = mark_list({})}
+    end
+    return found
+  end,
 }, "Workflow")
 
 -- What it prints goes to the log of the run, with the next call or at the end.

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from importlib.util import find_spec
 from math import ceil
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -151,6 +151,8 @@ class _Script:
             "state.set": self._set,
             "state.delete": self._delete,
             "state.list": self._list,
+            "state.get_of": self._get_of,
+            "state.list_of": self._list_of,
             "tool.call": self._call_tool,
             "tool.exists": self._tool_exists,
             "tool.list": self._tools,
@@ -173,8 +175,9 @@ class _Script:
         said, took = await self._process.say(_encode(message), self._left)
         self._left = max(self._left - took, 0.0)
         for level, text in said.printed:
-            shown = self._run.without_secrets(text)
-            log.log(_LEVELS.get(level, logging.INFO), "%s %s: %s", self._run.identity.execution_id, self._run.step, shown)
+            shown = self._run.without_secrets(text).expandtabs(4)  # print puts tabs between what it is given
+            for line in shown.splitlines() or [""]:
+                log.log(_LEVELS.get(level, logging.INFO), "%s %s: %s", self._run.identity.execution_id, self._run.step, line)
         return said
 
     def _task(self, code: str, value: Value) -> ScriptTask:
@@ -232,6 +235,15 @@ class _Script:
     async def _list(self, scope: Value) -> Value:
         return await self._run.state(_text(scope, "a scope")).keys()
 
+    async def _get_of(self, workflow: Value, key: Value = None) -> Value:
+        """Return a value of another workflow's state; null if it is not for this script to read."""
+        scope = f"workflow:{_text(workflow, 'a workflow')}"
+        return await self._get(scope, key) if self._run.may_read(scope) else None
+
+    async def _list_of(self, workflow: Value) -> Value:
+        scope = f"workflow:{_text(workflow, 'a workflow')}"
+        return await self._list(scope) if self._run.may_read(scope) else []
+
     async def _call_tool(self, name: Value, value: Value = None) -> Value:
         return await self._run.call_tool(_text(name, "a tool's name"), {} if value is None else value)
 
@@ -256,13 +268,15 @@ class _Script:
             workflow, further = runnable_of(spec, self._run.identity, self._run.tool_names())
             for each in further:
                 await self._run.store_workflow(each)
-        child_id, output, outputs = await self._run.run_workflow(workflow, {} if value is None else value)
+        child_id, output, outputs, variables = await self._run.run_workflow(workflow, {} if value is None else value)
         return {
             "success": True,
             "status": "COMPLETED",
             "execution_id": child_id,
             "output": output,
             "outputs": outputs,
+            "final_state": variables,
+            "iterations": _length(outputs.get("loop")),
             "text": f"workflow {name} completed with {len(outputs)} steps",
         }
 
@@ -271,6 +285,10 @@ class _Script:
 
     async def _workflows(self) -> Value:
         return self._run.workflow_names()
+
+
+def _length(value: Value) -> int | None:
+    return len(cast("list[Value]", value)) if isinstance(value, list) else None
 
 
 def _text(value: Value, what: str) -> str:

@@ -38,6 +38,9 @@ _TEMPLATE = re.compile(r"\{\{\s*(\w+)")
 _ITERATION = re.compile(r"\biteration\b")
 _SHARED = re.compile(r"\bstate\.(?!global\b|workspace\b|workflow\b|step\b|conversation\b|custom\b)")
 _DOLLAR = re.compile(r"\$([A-Za-z_]\w*)((?:\.[\w-]+)*)")
+_ASSIGNMENT = re.compile(r"state\.([A-Za-z_]\w*)\s*=(?!=)\s*(.+?);?")
+_BODY_OUTPUT = re.compile(r"\bbody_output\b")
+_COMMENT = re.compile(r"--.*")
 _MOST_ITERATIONS = 1_000
 """Of a loop with a condition that says no number itself."""
 
@@ -160,9 +163,7 @@ class _Build:
 
     def _loop(self, table: Table) -> list[Node]:
         body = self._steps(table.get("body") or table.get("steps"), table, "body")
-        update = table.get("state_update")
-        if update is not None:
-            body.append(set_variables({name: _translated(value) for name, value in _table(update, "state_update").items()}))
+        body += _updates(table.get("state_update"), body[-1])
         iterator = _table(table.get("iterator") or {}, "iterator")
         span = table.get("range") or iterator.get("range")
         items = table.get("collection", iterator.get("collection", UNSET))
@@ -230,6 +231,28 @@ class _Build:
 
 
 # Conditions and templates.
+
+
+def _updates(update: Value, last: Node) -> list[Node]:
+    """Return the nodes that set the variables of a loop after each round: from a table, or from lines such as
+    ``state.sum = body_output``.
+    """
+    if update is None:
+        return []
+    if not isinstance(update, str):
+        return [set_variables({name: _translated(value) for name, value in _table(update, "state_update").items()})]
+    found: list[Node] = []
+    output = _path("steps", getattr(last, "name", "") or getattr(last, "uses", ""), "output")
+    for line in filter(None, (_COMMENT.sub("", each).strip() for each in update.splitlines())):
+        assignment = _ASSIGNMENT.fullmatch(line)
+        if assignment is None:
+            raise InvalidDefinition(
+                f"state_update is a table, or lines such as 'state.sum = body_output', not {line!r:.80}; write what needs more "
+                "as a script step"
+            )
+        name, value = assignment.groups()
+        found.append(set_variables({name: f"{{{{ {_condition_text(_BODY_OUTPUT.sub(output, value))} }}}}"}))
+    return found
 
 
 def _condition(given: Value) -> str:

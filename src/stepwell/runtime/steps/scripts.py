@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from stepwell.errors import LimitExceeded, NoScriptEngine, NotFound
+from stepwell.errors import InvalidInput, LimitExceeded, NoScriptEngine, NotFound
 from stepwell.flow.definition.node import Definition
 from stepwell.flow.function import Step, registered_names, registered_step, registered_step_names
 from stepwell.flow.retry import Retry
@@ -154,6 +154,13 @@ class ScriptRun:
         """Return a scope of the script's own workspace, by its name in scripts."""
         return self._context.state(_scope_of(name, self.identity, self.step))
 
+    def may_read(self, name: str) -> bool:
+        """Return whether the script may read a scope."""
+        with suppress(InvalidInput):
+            self.state(name)
+            return True
+        return False
+
     # Tools: registered steps, called as a part of the script.
 
     def tool_names(self) -> list[str]:
@@ -199,8 +206,8 @@ class ScriptRun:
         """Store a definition that another one has as its subworkflow."""
         await self._services.workflows.startable(definition, None)
 
-    async def run_workflow(self, workflow: Definition | str, value: Value) -> tuple[str, Value, dict[str, Value]]:
-        """Run a child execution to its end; return its id, its result, and the outputs of its steps by name.
+    async def run_workflow(self, workflow: Definition | str, value: Value) -> tuple[str, Value, dict[str, Value], dict[str, Value]]:
+        """Run a child execution to its end; return its id, its result, the outputs of its steps by name, and its variables.
 
         The id is the same at every attempt, so that a script that is retried finds what an earlier attempt has started. Raise
         ``ExecutionFailed`` or ``ExecutionCancelled`` if it ends otherwise.
@@ -213,7 +220,7 @@ class ScriptRun:
             state = await self._services.ended(child_id)
         output = child_result(found, child_id, {"status": str(state.status), "result": state.result})
         outputs = {name: step.output for name, step in state.steps.items() if step.status == StepStatus.COMPLETED}
-        return child_id, output, outputs
+        return child_id, output, outputs, dict(state.variables)
 
 
 def _scope_of(name: str, identity: Metadata, step: str) -> Scope:
