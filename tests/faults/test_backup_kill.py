@@ -9,8 +9,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from tests.support.store_urls import on_servers, shared_url
 
 from stepwell import Scope, Stepwell, verify_backup
+
+__all__ = ["shared_url"]
 
 WAIT = 60
 
@@ -84,12 +87,21 @@ def test_first_backup_that_is_killed_leaves_none(source: str, tmp_path: Path) ->
     assert verify_backup(tmp_path / "backup").ok
 
 
+@on_servers
+def test_killed_restore_into_a_server_is_finished_too(source: str, shared_url: str, tmp_path: Path) -> None:
+    check_killed_restore(source, shared_url, tmp_path, 4)
+
+
 @pytest.mark.parametrize("number", [1, 2, 4, 7])
-def test_killed_restore_is_finished_by_the_same_call(source: str, tmp_path: Path, number: int) -> None:
+def test_killed_restore_is_finished_by_the_same_call(source: str, shared_url: str, tmp_path: Path, number: int) -> None:
+    check_killed_restore(source, shared_url, tmp_path, number)
+
+
+def check_killed_restore(source: str, target: str, tmp_path: Path, number: int) -> None:
+    """Kill a restore, and finish it by the same call."""
     with Stepwell(source, worker=False) as well:
         well.archive("run-0", tmp_path / "proof")
         made = well.backup(tmp_path / "backup")
-    target = f"sqlite:///{tmp_path}/target.db"
     killed = run("restore_backup", target, str(tmp_path / "backup"), "restore.batch_written", str(number))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     done = run("restore_backup", target, str(tmp_path / "backup"), "", "0")

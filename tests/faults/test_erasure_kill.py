@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
+from tests.support.store_urls import on_servers, shared_url
 
 from stepwell import Conflict, KeyRing, NotFound, Stepwell, ValueErased
+
+__all__ = ["shared_url"]
 
 WAIT = 60
 RING = KeyRing.of({"k1": b"1" * 32, "k2": b"2" * 32}, "k1")
@@ -39,8 +41,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    url = f"sqlite:///{tmp_path}/well.db"
+def url(shared_url: str) -> str:
+    url = shared_url
     with Stepwell(url, worker=False, encryption=RING) as well:
         for name in RUNS:
             well.create(name, context={"name": name}, subject="user:42")
@@ -89,6 +91,12 @@ def test_killed_erasure_erases_all_or_is_finished_by_the_next_call(url: str, poi
         assert well.load("other").context == {"name": "other"}
 
 
+@on_servers
+@pytest.mark.parametrize(("point", "is_destroyed"), [("erasure.batch_written", False), ("erasure.destroyed", True)])
+def test_killed_erasure_on_a_server_is_finished_too(url: str, point: str, is_destroyed: bool) -> None:
+    test_killed_erasure_erases_all_or_is_finished_by_the_next_call(url, point, 1, is_destroyed)
+
+
 ROTATED = [("rotation.batch_written", 1), ("rotation.batch_written", 2), ("store.before_commit", 2)]
 
 
@@ -103,3 +111,8 @@ def test_killed_rotation_leaves_every_value_readable_and_goes_on(url: str, point
         well.rotate_keys()
     with Stepwell(url, worker=False, encryption=KeyRing.of({"k2": b"2" * 32})) as well:
         assert [well.load(name).context["name"] for name in RUNS] == RUNS
+
+
+@on_servers
+def test_killed_rotation_on_a_server_goes_on_too(url: str) -> None:
+    test_killed_rotation_leaves_every_value_readable_and_goes_on(url, *ROTATED[0])

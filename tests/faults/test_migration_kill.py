@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 from tests.faults.system_calls import DISK_FULL, SystemCalls
+from tests.support.store_urls import on_servers, shared_url
 
 from stepwell import Scope, StateNewer, Stepwell, StoreFull, migration, verify_backup
 from stepwell.flow import define, log, signal
 from stepwell.model.state_versions import registered_alone
 
 WAIT = 60
+__all__ = ["shared_url"]
+
 VALUES, RUNS = 30, 12
 
 PROGRAM = textwrap.dedent("""
@@ -67,8 +70,8 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    url = f"sqlite:///{tmp_path}/well.db"
+def url(shared_url: str) -> str:
+    url = shared_url
     with Stepwell(url, worker=False) as well:
         well.state.custom("counts").set_many({f"k{number:02}": number for number in range(VALUES)})
         for number in range(RUNS):
@@ -123,6 +126,14 @@ def test_killed_migration_is_finished_by_the_same_call(url: str, tmp_path: Path,
         well.restore_backup(folder)
         assert list(well.state.custom("counts").all().values()) == list(range(VALUES))
         assert well.load("run-3").variables == {"total": 3}
+
+
+@on_servers
+@pytest.mark.parametrize(
+    ("point", "number"), [("migration.planned", 1), ("migration.batch_written", 1), ("migration.batch_written", 3)]
+)
+def test_killed_migration_on_a_server_is_finished_too(url: str, tmp_path: Path, point: str, number: int) -> None:
+    test_killed_migration_is_finished_by_the_same_call(url, tmp_path, point, number)
 
 
 def test_two_migrations_at_once_share_the_work(url: str) -> None:

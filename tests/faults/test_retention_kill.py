@@ -11,23 +11,31 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.support.store_urls import on_servers, shared_url
 
 from stepwell import ExecutionRemoved, FakeClock, NotFound, Stepwell, read_archive, verify_archive, verify_proof
+from stepwell.clock import Clock
 from stepwell.fault_points import RETENTION_POINTS
+
+__all__ = ["shared_url"]
 
 WAIT = 60
 
 PROGRAM = textwrap.dedent("""
     import sys
+    from datetime import UTC, datetime
     from tests.faults.hooks import at, kill_this_process
-    from stepwell import Stepwell
+    from stepwell import FakeClock, Stepwell
     from stepwell.fault_points import armed
     from stepwell.maintenance import retention
 
     retention._BATCH = 2
-    url, point, number = sys.argv[1:]
+    url, point, number, *days = sys.argv[1:]
+    clock = FakeClock(datetime.now(UTC)) if days else None
+    if clock is not None:
+        clock.advance(days[0])
 
-    with Stepwell(url, worker=False) as well, armed(at(point, int(number), kill_this_process)):
+    with Stepwell(url, worker=False, clock=clock) as well, armed(at(point, int(number), kill_this_process)):
         well.retention.apply()
 """)
 
@@ -43,8 +51,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a well with executions that have ended, and a long one."""
     path = tmp_path_factory.mktemp("made") / "well.db"
-    two_days_ago = FakeClock(datetime.now(UTC) - timedelta(days=2))
-    with Stepwell(f"sqlite:///{path}", worker=False, clock=two_days_ago) as well:
+    fill(f"sqlite:///{path}", FakeClock(datetime.now(UTC) - timedelta(days=2)))
+    return path
+
+
+def fill(url: str, clock: Clock | None = None) -> None:
+    """Store executions that have ended, and a long one."""
+    with Stepwell(url, worker=False, clock=clock) as well:
         for tier, names in (("free", ENDED), ("scale", OLD)):
             well.workspaces.put(tier, tier=tier)
             for name in names:
@@ -57,25 +70,29 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for reading in range(115):
             with well.transaction("meter") as tx:
                 tx.set_variable("reading", reading)
-    return path
 
 
 @pytest.fixture
 def url(made: Path, tmp_path: Path) -> str:
     """A well where values of three executions go, three others go themselves, and one rotates; all with an archive."""
     shutil.copy(made, tmp_path / "well.db")
-    place, folder = f"sqlite:///{tmp_path}/well.db", str(tmp_path / "archive")
-    with Stepwell(place, worker=False) as well:
-        well.retention.put("free", payloads="1d", archive=folder)
-        well.retention.put("scale", executions="1d", archive=folder)
-        well.retention.put("startup", receipts=10, archive=folder)
+    place = f"sqlite:///{tmp_path}/well.db"
+    put_policies(place, tmp_path / "archive")
     return place
 
 
-def check(url: str, folder: Path, *, is_done: bool) -> None:
+def put_policies(url: str, archive: Path) -> None:
+    """Set a policy of each kind."""
+    with Stepwell(url, worker=False) as well:
+        well.retention.put("free", payloads="1d", archive=str(archive))
+        well.retention.put("scale", executions="1d", archive=str(archive))
+        well.retention.put("startup", receipts=10, archive=str(archive))
+
+
+def check(url: str, folder: Path, *, is_done: bool, clock: Clock | None = None) -> None:
     """Each execution is as it was, or as its policy leaves it; what is gone is in the archive; all chains verify."""
     assert not folder.exists() or verify_archive(folder).ok
-    with Stepwell(url, worker=False) as well:
+    with Stepwell(url, worker=False, clock=clock) as well:
         for name in ENDED:
             assert well.verify(name).ok
             state = well.load(name)
@@ -123,3 +140,19 @@ def test_killed_round_leaves_nothing_half_done_and_the_next_finishes(url: str, t
     with Stepwell(url, worker=False) as well:
         assert well.retention.apply().problems == ()
     check(url, tmp_path / "archive", is_done=True)
+
+
+@on_servers
+@pytest.mark.parametrize("point", ["retention.archive_written", "retention.tombstones_written", "retention.values_removed"])
+def test_killed_round_on_a_server_is_finished_too(shared_url: str, tmp_path: Path, point: str) -> None:
+    folder = tmp_path / "archive"
+    fill(shared_url)
+    put_policies(shared_url, folder)
+    later = FakeClock(datetime.now(UTC))
+    later.advance("2d")
+    killed = run(shared_url, point, "1", "2d")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    check(shared_url, folder, is_done=False, clock=later)
+    with Stepwell(shared_url, worker=False, clock=later) as well:
+        assert well.retention.apply().problems == ()
+    check(shared_url, folder, is_done=True, clock=later)

@@ -7,10 +7,20 @@ from pathlib import Path
 import pytest
 from tests.support.stores import STORES
 
-__all__ = ["on_shared_stores", "url", "url_of"]
+__all__ = ["on_servers", "on_shared_stores", "shared_url", "url", "url_of"]
 
 on_shared_stores = pytest.mark.parametrize("url", ["sqlite", "postgres", "redis"], indirect=True)
 """Run a test that uses ``url`` on those stores only that two wells, or two processes, can open."""
+
+
+on_servers = pytest.mark.parametrize("shared_url", ["postgres", "redis"], indirect=True)
+"""Run a test that uses ``shared_url`` on the stores that need a server."""
+
+
+@pytest.fixture
+def shared_url(request: pytest.FixtureRequest) -> str:
+    """Where a well is that several processes open: SQLite, unless the test is run ``on_servers``."""
+    return url_of(getattr(request, "param", "sqlite"), request)
 
 
 def url_of(name: str, request: pytest.FixtureRequest) -> str:
