@@ -41,6 +41,13 @@ def test_check_of_a_module_explores_its_definitions(shell: Shell):
     assert [each["source"] for each in done.json["problems"]] == ["nightly: do.sequence[1]"]
 
 
+def test_check_names_the_functions_in_which_it_found_nothing(shell: Shell):
+    shell.write("plain.py", "from stepwell import workflow\n\n\n@workflow\nasync def nightly() -> int:\n    return 1\n")
+    done = shell("check", "plain.py")
+    assert (done.code, done.out, done.err) == (0, "", "ok  plain.py: nightly\n")
+    assert shell("check", "plain.py", "--json").json["definitions"] == [{"source": "plain.py", "name": "nightly", "version": 1}]
+
+
 def test_check_says_when_a_definition_is_too_large_to_be_explored_whole(shell: Shell):
     steps = "".join(f"    - step: s{number}\n" for number in range(4500))
     shell.write("large.yaml", f"name: large\ndo:\n  sequence:\n{steps}")

@@ -61,6 +61,10 @@ def test_unknown_option_suggests_a_similar_one(shell: Shell):
     assert shell("list", "--limt", "3").err == "error: No such option '--limt'; did you mean '--limit'? See stepwell list --help\n"
 
 
+def test_choices_of_a_missing_argument_are_on_one_line(shell: Shell):
+    assert "Choose from: bash, fish, zsh; see stepwell completion --help" in shell("completion").err
+
+
 def test_errors_are_json_if_that_is_asked_for(shell: Shell):
     shell("migrate")
     error = json.loads(shell("show", "nothing", "--json").err)["error"]

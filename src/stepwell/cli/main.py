@@ -231,6 +231,7 @@ def complain(given: CliSettings, error: BaseException) -> ExitCode:
 def _message(error: BaseException, code: ExitCode) -> str:
     if isinstance(error, click.ClickException):
         message = _of_option(error) if isinstance(error, click.NoSuchOption) else error.format_message().rstrip(".")
+        message = " ".join(message.split())  # click lists choices below each other
         if not isinstance(error, click.UsageError) or error.ctx is None:
             return message
         usage = f"{error.ctx.command_path} --help"

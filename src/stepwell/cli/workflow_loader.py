@@ -26,6 +26,7 @@ __all__ = [
     "DOCUMENTS",
     "definitions_of",
     "find_workflow",
+    "functions_of",
     "import_source",
     "is_document",
     "known_workflow",
@@ -232,6 +233,17 @@ def source_problems_of(target: str) -> list[Problem]:
         for each in faults
         if only in (None, each.workflow)
     ]
+
+
+def functions_of(target: str) -> list[Workflow[..., Any]]:
+    """Return the workflow functions of a Python file or module, or the one that is named; none for other files."""
+    if is_document(target) or _is_script(target):
+        return []
+    place, _, name = target.rpartition(":")
+    found = (
+        [_attribute(import_source(place), target, name)] if place and name.isidentifier() else _workflows_of(import_source(target))
+    )
+    return [each for each in found if isinstance(each, Workflow)]
 
 
 def definitions_of(

@@ -89,7 +89,8 @@ class Subjects:
         """Return the data keys. Raise ``InvalidInput`` for a well without encryption."""
         if self._keys is None:
             raise InvalidInput(
-                "a subject's data is encrypted under a key of its own, and this well has no keys; open it with encryption=..."
+                "a subject's data is encrypted under a key of its own, and this well has no keys; open it with encryption=..., "
+                "or set STEPWELL_KEYRING"
             )
         return self._keys
 

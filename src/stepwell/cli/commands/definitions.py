@@ -14,7 +14,7 @@ from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import RUN_NAME, STARTABLE, WORKFLOW_NAME, complete_file, settings
 from stepwell.cli.output import Terminal, printable
 from stepwell.cli.report import report, report_rows
-from stepwell.cli.workflow_loader import definitions_of, find_workflow, source_problems_of
+from stepwell.cli.workflow_loader import definitions_of, find_workflow, functions_of, source_problems_of
 from stepwell.errors import InvalidDefinition, InvalidInput, Problem
 from stepwell.flow.function import registered_names, registered_step_names
 from stepwell.model.value import parse
@@ -72,7 +72,10 @@ def check(files: tuple[str, ...], run_id: str | None) -> None:
             sound += [_facts(file, each, explored[each.name]) for each in definitions_of(file, steps=steps, further=further)]
         except InvalidDefinition as error:
             problems += error.errors
-        problems += source_problems_of(file)
+        faults = source_problems_of(file)
+        problems += faults
+        if not faults:
+            sound += [{"source": file, "name": each.name, "version": each.version} for each in functions_of(file)]
     if run_id is not None:
         sound, problems = _check_run(run_id)
     if given.is_json:
