@@ -270,7 +270,7 @@ class SimulatedProcess:
 
     async def bury(self) -> None:
         """Unwind the tasks of the process without a store to write to. Only at the end of its test."""
-        # What is unwound complains of being cancelled, and of what it never got.
+        # Unwound tasks report their cancellation and errors that were never retrieved.
         asyncio.get_running_loop().set_exception_handler(lambda _, __: None)
         self.kill()
         self._order = None

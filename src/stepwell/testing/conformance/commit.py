@@ -248,7 +248,7 @@ def test_step_output_is_written_once_whatever_comes_first(store: Store, order: S
 
 
 def expected_of_step(order: Sequence[str]) -> Iterator[type]:
-    """What each of T07's actors must be told."""
+    """Return the outcome that each of T07's actors must get."""
     winner = ""
     for name in order:
         commit = "first" if name == "again" else name

@@ -105,7 +105,7 @@ def write_together(committer: GroupCommit, units: Sequence[Unit]) -> list[Outcom
 
 @pytest.mark.timeout(300)
 def test_every_race_for_a_revision_has_exactly_one_winner(store: Store, committer: GroupCommit, execution: SampleExecution) -> None:
-    """T05: no merge, no fork; the losers are told."""
+    """T05: no merge, no fork; the losers get a Conflict."""
     race([committer.write] * 4, execution, RACES)
     assert execution.head.revision == RACES
     assert walk(store, execution.id).ok
@@ -119,7 +119,7 @@ def test_every_race_to_create_an_execution_has_exactly_one_winner(store: Store, 
 
 
 def test_commit_sent_by_many_threads_lands_once(committer: GroupCommit, execution: SampleExecution) -> None:
-    """T03: every sender but one is told what was stored."""
+    """T03: every sender but one gets the stored commit."""
     commit = execution.commit(ops=(Increment(SCOPE, "n"),))
     kinds = Counter(type(outcome) for outcome in write_together(committer, [commit] * THREADS))
     assert kinds == {Written: 1, Seen: THREADS - 1}

@@ -81,7 +81,7 @@ def test_execution_created_with_a_holder_is_its_holders(store: Store) -> None:
 
 @pytest.mark.parametrize("is_final", [False, True])
 def test_rest_that_failed_in_the_store_forgets_no_nudge(store: Store, is_final: bool) -> None:
-    """What is taken back with a group is all of it: the nudge that the rest would have used up is there for the next one."""
+    """A group is undone whole: the nudge that the rest would have used up is still there."""
     execution = runnable(store)
     [lease] = claim_due(store)
     nudge(store, execution.id)
@@ -114,7 +114,7 @@ def test_execution_of_a_dead_worker_comes_due_when_its_lease_ends(store: Store, 
 def test_execution_that_ends_with_its_first_commit_is_nobodys_and_never_due(
     store: Store, clock: FakeClock, holder: str | None
 ) -> None:
-    """It would be claimed for ever, again and again, and nothing could be done with it."""
+    """It would be claimed again and again, for ever."""
     execution = SampleExecution(store, "order-7")
     creation = Creation("orders", 3, holder=holder, lease_seconds=HOUR, is_runnable=True)
     execution.create(status("RUNNING"), status("COMPLETED"), creation=creation, rest=Rest(is_final=True))
@@ -145,7 +145,7 @@ def test_execution_whose_first_commit_rests_comes_due_as_that_says(store: Store,
 
 
 def test_released_execution_is_due_at_once(store: Store) -> None:
-    """T42: a worker that is told to stop hands back without waiting for its lease to end."""
+    """T42: a worker that stops hands back without waiting for its lease to end."""
     runnable(store)
     [lease] = claim_due(store, holder="a")
     landed(write(store, Release(lease.name, "a", lease.fence)))

@@ -126,7 +126,7 @@ def test_late_holder_hears_of_its_lost_lease_before_a_conflict_over_the_state(
 
 
 def test_expired_lease_that_nobody_took_still_proves_its_writer(store: Store, execution: SampleExecution, clock: FakeClock) -> None:
-    """The fence decides, not the time: nobody else can have written meanwhile."""
+    """The fence decides, not the time: no other can have written meanwhile."""
     lease = claim(store, execution.id)
     clock.advance(2 * HOUR)
     landed(write(store, execution.commit(fence=lease.fence)))
@@ -185,7 +185,7 @@ def test_lease_can_be_prolonged_for_ever(store: Store, execution: SampleExecutio
 
 
 def test_expired_lease_cannot_be_prolonged(store: Store, execution: SampleExecution, clock: FakeClock) -> None:
-    """T20: whoever slept over the end must claim anew, even if nobody came."""
+    """T20: a holder that missed the end must claim anew, even if there is no other."""
     lease = claim(store, execution.id)
     clock.advance(1.1 * HOUR)
     refused(write(store, Extension(execution.id, "a", lease.fence, HOUR)), LeaseLost)
@@ -218,7 +218,7 @@ def test_released_lease_cannot_be_prolonged_or_released_again(store: Store, exec
 
 
 def test_holder_that_slept_over_its_lease_can_do_no_harm(store: Store, execution: SampleExecution, clock: FakeClock) -> None:
-    """T20: it wakes up after another took over and wrote; it writes, prolongs and releases, all in vain."""
+    """T20: it wakes up after another took over and wrote; its write, renewal and release are refused."""
     slept = claim(store, execution.id, holder="a")
     late = execution.commit(variable("by", "a"), fence=slept.fence)
     clock.advance(2 * HOUR)

@@ -78,7 +78,7 @@ def test_holder_renews_from_now(store: Store, clock: FakeClock) -> None:
 
 
 def test_expired_lock_can_be_neither_renewed_nor_released(store: Store, clock: FakeClock) -> None:
-    """T20: whoever slept over the end is told, even if nobody came."""
+    """T20: a holder that missed the end gets LeaseLost, even if there is no other."""
     lease = acquire(store)
     clock.advance(1.1 * HOUR)
     assert refused(write(store, Renew("door", "a", lease.fence, HOUR)), LeaseLost).fence == lease.fence
@@ -86,7 +86,7 @@ def test_expired_lock_can_be_neither_renewed_nor_released(store: Store, clock: F
 
 
 def test_holder_that_slept_over_its_lock_can_do_no_harm(store: Store, clock: FakeClock) -> None:
-    """T20: another took the lock; the sleeper's write, renewal and release are all in vain."""
+    """T20: another took the lock; the late write, renewal and release are refused."""
     slept = acquire(store, holder="a")
     clock.advance(2 * HOUR)
     present = acquire(store, holder="b")
@@ -167,7 +167,7 @@ def test_guarded_state_lands_while_the_lock_is_held(store: Store) -> None:
 
 
 def test_guard_holds_after_the_end_while_nobody_else_was_granted_the_lock(store: Store, clock: FakeClock) -> None:
-    """The fence decides, not the time: nobody else can have written under this lock meanwhile."""
+    """The fence decides, not the time: no other can have written under this lock meanwhile."""
     lease = acquire(store)
     clock.advance(2 * HOUR)
     landed(write(store, StateBatch((put("k"),), (LockGuard("door", lease.fence),))))
@@ -191,7 +191,7 @@ def test_guard_of_a_lost_lock_refuses_whatever_it_guards(store: Store, clock: Fa
 
 @pytest.mark.parametrize("kind", ["state", "commit", "creation"])
 def test_late_writer_hears_of_its_lost_lock_before_a_conflict_over_the_state(store: Store, clock: FakeClock, kind: str) -> None:
-    """The new holder has changed the key: the late one is told why, not that it should try again."""
+    """The new holder has changed the key: the late one gets LeaseLost and no Conflict."""
     execution, guards = SampleExecution(store).create(), (LockGuard("door", lose_lock(store, clock, "taken over")),)
     landed(write(store, StateBatch((put("k", 2),))))
     ops = (put("k", 1, expected=0),)

@@ -126,7 +126,7 @@ def test_late_end_of_an_old_execution_does_not_end_an_item_that_was_driven_again
 
 
 def test_last_commit_of_an_execution_leaves_its_item_as_it_ended_before(store: Store) -> None:
-    """T40: the first end wins, whoever brings the second; the commit itself is not refused for that."""
+    """T40: the first end wins; the commit itself is not refused for that."""
     claimed = claimed_item(store)
     execution = SampleExecution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
     landed(write(store, ItemMark("a", "FAILED", error="first")))

@@ -57,7 +57,7 @@ def test_claimed_item_is_dispatched_then_ended(store: Store, clock: FakeClock) -
 
 @pytest.mark.parametrize("wanted", ["DISPATCHED", *ENDS])
 def test_mark_with_a_fence_that_is_not_the_present_one_is_refused(store: Store, clock: FakeClock, wanted: str) -> None:
-    """T31: whoever lost the claim moves nothing."""
+    """T31: a lost claim changes nothing."""
     first = claimed_item(store)
     refused(write(store, ItemMark("a", wanted, first.fence + 1)), LeaseLost)
     clock.advance(2 * HOUR)
@@ -384,7 +384,7 @@ def test_item_that_ended_just_now_is_dropped_if_none_is_kept(store: Store, statu
 
 
 def test_drop_says_how_many_items_it_dropped(store: Store, clock: FakeClock) -> None:
-    """T33: whoever asks for a page knows by it whether there may be another."""
+    """T33: the caller knows from it whether there may be another page."""
     put_workspace(store, "short")
     for number in range(5):
         end(store, claimed_item(store, f"i{number}", workspace="short"))

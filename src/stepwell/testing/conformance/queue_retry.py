@@ -127,7 +127,7 @@ def test_execution_that_ends_while_its_item_is_claimed_again_ends_that_too(store
 
 
 def unwritten(store: Store, run: SampleExecution, refusal: Conflict, *words: str) -> None:
-    """Nothing of the commit is there, and the refusal says why."""
+    """Check that nothing of a commit was written, and return its refusal."""
     head = store.head(run.head.execution_id)
     assert head is not None
     assert (head.status, head.revision, content(store)) == ("FAILED", 1, {})

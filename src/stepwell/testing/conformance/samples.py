@@ -108,7 +108,7 @@ _numbers = itertools.count(1)
 
 
 def fresh_id(name: str = "id") -> str:
-    """An id that nobody in this process has used."""
+    """Return an id that is new in this process."""
     return f"{name}-{next(_numbers)}"
 
 

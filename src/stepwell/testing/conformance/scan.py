@@ -11,7 +11,7 @@ from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Clear, Delete
 from stepwell.testing.conformance.samples import SCOPE, content, fresh_id, pages_of, put, write_state
 
-# What range scans and patterns trip over: prefixes of each other, wildcards, separators, cases, order of UTF-8 against UTF-16.
+# Keys that break range scans and patterns: prefixes of each other, wildcards, separators, cases, order of UTF-8 against UTF-16.
 KEYS = [
     *("1", "10", "2", "a", "A", "ab", "a%", "a_", "a*", "a?", "[a]", "{a}", "a\\", "a'", 'a"', "a`", "a/b", "a:b", "a.b"),
     *(".", "..", " ", "a ", " a", "\t", "a\nb", "\x01", "\x7f", "é", "e\u0301", "ß", "ss", "İ", "\u07ff", "\u0800", "\ud7ff"),

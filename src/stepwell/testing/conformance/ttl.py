@@ -88,7 +88,7 @@ def test_put_sets_a_ttl_anew_or_takes_it_away(store: Store, clock: FakeClock) ->
 
 
 def test_touch_starts_a_sliding_ttl_anew_and_nothing_else(store: Store, clock: FakeClock) -> None:
-    """The revision stays: a reader must not break somebody's compare-and-set."""
+    """The revision stays: a reader must not break another caller's compare-and-set."""
     [before] = write_state(store, put("k", ttl=HOUR, sliding=True))
     for _ in range(3):
         clock.advance(0.8 * HOUR)
@@ -138,7 +138,7 @@ GROWING = {"put": put("new"), "increment": Increment(SCOPE, "new"), "copy": Copy
 
 @pytest.mark.parametrize("op", GROWING.values(), ids=GROWING)
 def test_expired_keys_do_not_block_a_full_scope(small_store: Store, clock: FakeClock, op: StateOp) -> None:
-    """T44: their space is given back as soon as somebody needs it, not when a sweep comes by."""
+    """T44: their space is freed as soon as a write needs it, before the next sweep."""
     write_state(small_store, put("a", ttl=HOUR), put("b", ttl=HOUR), put("c"), put("k", scope=OTHER))
     refused(write(small_store, StateBatch((op,))), LimitExceeded)
     clock.advance(1.1 * HOUR)
@@ -173,7 +173,7 @@ def test_space_of_expired_keys_is_not_given_back_for_a_batch_that_is_refused(sma
 
 
 def swept(store: Store, *, tombstone_ms: int = DAY_MS, limit: int = 1_000) -> int:
-    """How many expired keys a sweep found."""
+    """Return how many expired keys a sweep found."""
     [count] = answers(write(store, Sweep(tombstone_ms, limit)))
     return count
 

@@ -45,7 +45,7 @@ T = TypeVar("T")
 Expected = tuple[Sequence[Value | PlainEntry], type[StepwellError] | None]
 """The answers that a batch of operations must give, or the error that it must meet."""
 
-# How far a server's own clock may have gone on while an example runs; far less than the half hours between the machine's times.
+# The time that may pass on a server's own clock while an example runs; far less than the half hours between the machine's times.
 _DRIFT_MS = 10 * 60 * 1000
 _KEY = b"a key that is kept outside the store"
 
@@ -141,7 +141,7 @@ class Comparison(RuleBasedStateMachine):
         self.scopes = scopes
         return answers, None
 
-    # What is compared
+    # Comparisons
 
     def compare_execution(self, name: str) -> None:
         """Compare the execution in every store, read anew, with the plain one."""

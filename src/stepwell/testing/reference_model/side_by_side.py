@@ -116,7 +116,7 @@ class Twins:
         """Note an execution that was created with a holder: its fence is 1 on every store."""
         self._fences[execution_id, 1] = 1
 
-    # What is compared.
+    # Compared reads.
 
     def compare(self, executions: Sequence[str], workspaces: Sequence[str], scopes: Sequence[str]) -> None:
         """Compare what both stores say about these names."""
@@ -157,7 +157,7 @@ class Twins:
         named = [each for each in store.workspaces() if each.workspace_id == workspace]
         return [items, [self._told(lane, side) for lane in lanes], [(each.tier, each.is_paused) for each in named]]
 
-    # How it is compared.
+    # Comparable forms.
 
     def _told(self, what: object, side: int) -> object:
         """Return an answer of a store in a form that is equal on both sides if it means the same."""

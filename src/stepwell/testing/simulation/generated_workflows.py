@@ -192,7 +192,7 @@ def signals_of(plan: Plan) -> list[str]:
     return found
 
 
-# What may come of them.
+# Possible results.
 
 
 def is_possible(plan: Plan, result: Any) -> bool:

@@ -102,7 +102,7 @@ class World:
             self._went_away.add(process)
             delay = pick(self.scheduler, "how slow", (1, LEASE_SECONDS, 2 * LEASE_SECONDS))
         if isinstance(unit, Commit) and happens(self.scheduler, "stopped on the way", 20):
-            # What it is about to write is out of date by the time it goes on, and its writer cannot know.
+            # Its next write is out of date by the time it continues, and its writer cannot know.
             self._stop(process)
             await asyncio.sleep(0)
         if delay:
