@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -91,3 +92,39 @@ def test_lines_of_blocks_parse(line: Line, tmp_path: Path, monkeypatch: pytest.M
         assert found is not None
         command = found
     command.make_context(command.name, list(words), parent=context)
+
+
+def sections() -> dict[str, str]:
+    """The sections of the reference by the name of their command."""
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    found: dict[str, str] = {}
+    for part in re.split(r"^### `stepwell ", text, flags=re.MULTILINE)[1:]:
+        name = re.match(r"[a-z]+", part)
+        assert name is not None
+        found[name[0]] = found.get(name[0], "") + part
+    return found
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command that is no group, with its path."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    with click.Context(command) as context:
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from commands(found, (*path, name))
+
+
+def test_every_option_of_every_command_is_in_the_reference():
+    everywhere, text = {name for each in cli.params for name in each.opts} | {"--help"}, sections()
+    missing = [
+        f"{' '.join(path)} {option.opts[0]}"
+        for path, command in commands(cli)
+        for option in command.params
+        if isinstance(option, click.Option)
+        and not everywhere & set(option.opts)
+        and not re.search(rf"(?<![\w-]){max(option.opts, key=len)}(?![\w-])", text[path[0]])
+    ]
+    assert missing == []
