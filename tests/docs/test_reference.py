@@ -121,6 +121,14 @@ def test_every_public_method_is_on_its_page(kind: type, page: str):
     assert missing == []
 
 
+@pytest.mark.parametrize("name", [name for name in stepwell.__all__ if hasattr(getattr(stepwell, name), "__struct_fields__")])
+def test_every_field_of_a_public_record_is_on_a_page(name: str):
+    text = _text(*(page.name for page in REFERENCE.glob("*.md")))
+    table = re.search(rf"^\| attributes? of `{name}`.*?\n\n", text, re.MULTILINE | re.DOTALL)
+    fields = [field for field in getattr(stepwell, name).__struct_fields__ if not field.startswith("_")]
+    assert [field for field in fields if not re.search(rf"`{field}\b", table[0] if table else text)] == []
+
+
 def test_calls_on_the_pages_have_the_parameters_of_the_code():
     kinds = (
         Stepwell,
