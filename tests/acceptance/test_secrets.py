@@ -138,6 +138,8 @@ def test_command_line_hides_what_the_store_has(shell: Shell, tmp_path: Path, mon
     assert PASSWORD not in shell("queue", "list", "--json").out
     told = shell("state", "export", "state.jsonl", "--json").json
     assert (told["keys"], told["secrets"], PASSWORD in (tmp_path / "state.jsonl").read_text()) == (3, 2, False)
+    piped = shell("state", "export", "-")
+    assert (piped.out.encode(), (tmp_path / "-").exists()) == ((tmp_path / "state.jsonl").read_bytes(), False)
     target = f"sqlite:///{tmp_path}/target.db"
     assert shell("state", "import", "state.jsonl", "--json", "--url", target).json["keys"] == 1
     shell("state", "export", "whole.jsonl", "--with-secrets")

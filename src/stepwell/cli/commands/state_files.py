@@ -5,11 +5,13 @@ The last line has the number of keys and a digest, so that a file that was cut i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -56,14 +58,15 @@ _workspace = click.option("--workspace", "-w", default=None, help="Only the scop
 @_workspace
 @click.option("--with-secrets", "has_secrets", is_flag=True, help="Write values that are declared secret, too.")
 def export(file: Path, workspace: str | None, has_secrets: bool) -> None:
-    """Write scoped state into a new file, one line of JSON for each key. Each scope is read key by key, not at one moment.
+    """Write scoped state into a new file, or to standard output (-): one line of JSON for each key. Each scope is read key by key,
+    not at one moment.
 
     Values that are declared secret are left out, and so are those that were erased.
     """
     given = settings()
     digest, count, hidden = sha256(), 0, 0
     try:
-        with given.open() as well, file.open("xb") as out:
+        with given.open() as well, _opened(file) as out:
             for line in _lines_of(well, workspace, has_secrets=has_secrets):
                 hidden += line.is_secret
                 data = _encode(line) + b"\n"
@@ -75,9 +78,25 @@ def export(file: Path, workspace: str | None, has_secrets: bool) -> None:
         raise InvalidInput(f"{str(file)!r} exists already; name a new file") from None
     except OSError as error:
         raise InvalidInput(f"{str(file)!r} cannot be written: {error.strerror}") from None
+    if given.is_json and _is_standard(file):
+        return  # the lines are there already
     facts = {"keys": count, "secrets": hidden, "sha256": digest.hexdigest()}
     told = f"; {hidden:,} values are secret and were left out (--with-secrets)" if hidden else ""
     report(given, facts, f"{count:,} keys are in {printable(str(file))}{told}")
+
+
+def _is_standard(file: Path) -> bool:
+    return str(file) == "-"
+
+
+@contextmanager
+def _opened(file: Path) -> Generator[IO[bytes]]:
+    if not _is_standard(file):
+        with file.open("xb") as out:
+            yield out
+        return
+    yield sys.stdout.buffer
+    sys.stdout.buffer.flush()
 
 
 def _lines_of(well: Stepwell, workspace: str | None, *, has_secrets: bool) -> Iterator[_Line]:
@@ -102,7 +121,10 @@ def _lines_of(well: Stepwell, workspace: str | None, *, has_secrets: bool) -> It
 @click.command("import", cls=CliCommand)
 @click.argument("file", metavar="FILE", shell_complete=complete_file)
 def import_(file: str) -> None:
-    """Set every key of an exported file, in transactions of 1,000. A key that exists is overwritten; other keys stay."""
+    """Set every key of an exported file, or of standard input (-), in transactions of 1,000.
+
+    A key that exists is overwritten; other keys stay.
+    """
     given = settings()
     lines = _read(file)
     now = datetime.now(UTC)
@@ -131,7 +153,8 @@ def _read(file: str) -> list[tuple[Scope, _Line]]:
     """Return the lines of a file with their scopes. Raise ``InvalidInput`` with the number of the first wrong one."""
     found: list[tuple[Scope, _Line]] = []
     digest, end = sha256(), None
-    for number, data in enumerate(read_text(file).splitlines(keepends=True), 1):
+    given = sys.stdin.buffer.read() if file == "-" else read_text(file)
+    for number, data in enumerate(given.splitlines(keepends=True), 1):
         if end is not None:
             raise InvalidInput(f"{file!r} goes on after its last line, at line {number}")
         try:
