@@ -38,6 +38,20 @@ async def awaiting(count: int) -> int:
     return len(await stepwell.map(resize, range(count), concurrency=3))
 
 
+@step(name="p.begin")
+def begin(number: int) -> int:
+    return number
+
+
+async def in_two(number: int) -> int:
+    return await resize.aio(await begin.aio(number))
+
+
+@workflow(name="p.in_two_calls")
+async def in_two_calls(count: int) -> int:
+    return len(await stepwell.map(in_two, range(count), concurrency=2, label=lambda number: f"page {number}"))
+
+
 @workflow(name="p.wrappers")
 def wrappers(count: int) -> int:
     return len(stepwell.map(twice, range(count), concurrency=2))
@@ -87,6 +101,16 @@ def test_progress_of_a_map_has_total_percent_and_the_items_under_way(
     over = run.progress()
     assert (over.done, over.total, over.percent, over.current) == (total, None, 100.0, ())
     assert "map" not in {token.node for token in well.load(run.execution_id).tokens.values()}
+
+
+def test_items_of_several_calls_count_by_the_calls_of_the_first(well: Stepwell) -> None:
+    run = well.start(in_two_calls, 6)
+    found = progress_at(run, 6)  # items 0 and 1 are over; 2 and 3 have made one call each of two
+    assert (found.done, found.total, found.percent, found.current) == (6, 12, 50.0, ("page 2", "page 3"))
+    may_end.set()
+    assert run.result(WAIT) == 6
+    assert "6 items" in run.draw("mermaid")
+    assert "done" not in run.draw("mermaid").split("classDef")[0]
 
 
 def test_second_map_counts_for_itself(well: Stepwell) -> None:

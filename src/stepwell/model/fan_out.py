@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
 from stepwell.model.record import Token
 
-__all__ = ["FAN_OUT", "FanOut", "fan_outs"]
+__all__ = ["FAN_OUT", "FanOut", "FanOutEstimate", "fan_outs"]
 
 FAN_OUT = "map"
 """The node of such a token."""
+
+
+class FanOutEstimate(NamedTuple):
+    """What is left to do of a ``map``."""
+
+    calls_left: int
+    current: list[int]
+    """The numbers of the items that are under way."""
 
 
 class FanOut(msgspec.Struct, omit_defaults=True):
@@ -44,10 +54,23 @@ class FanOut(msgspec.Struct, omit_defaults=True):
         """Return an item's name: its label, or the called name with its number."""
         return self.labels[index] if index < len(self.labels) else f"{self.name}[{index}]"
 
-    def open_items(self, positions: Iterable[str]) -> list[int]:
+    def unbegun(self, positions: Iterable[str]) -> list[int]:
         """Return the numbers of the items that have no call among the recorded positions."""
-        done = {self.item_of(position) for position in positions}
-        return [index for index in range(self.size) if index not in done]
+        begun = {self.item_of(position) for position in positions}
+        return [index for index in range(self.size) if index not in begun]
+
+    def estimate(self, positions: Iterable[str]) -> FanOutEstimate:
+        """Return what is left to do, from the recorded positions.
+
+        A function may make several calls for an item, and how many is only known from the item that has made most. Items begin in
+        order, and no more than ``concurrency`` are under way, so of those with fewer calls the first ones are over.
+        """
+        counts = Counter(item for item in map(self.item_of, positions) if item is not None)
+        most = max(counts.values(), default=1)
+        begun = [index for index in sorted(counts) if counts[index] < most][-self.concurrency :]
+        waiting = [index for index in range(self.size) if index not in counts]
+        left = sum(most - counts[index] for index in begun) + most * len(waiting)
+        return FanOutEstimate(left, [*begun, *waiting][: self.concurrency])
 
 
 def fan_outs(tokens: Iterable[Token]) -> list[FanOut]:

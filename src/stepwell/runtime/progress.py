@@ -357,10 +357,9 @@ def _of_function(state: ExecutionState, tokens: dict[str, Token]) -> Progress:
     positions = [each.node_id for each in state.steps.values()]
     left, current = 0, list[str]()
     for each in [] if state.status in FINAL else fan_outs(tokens.values()):
-        items = each.open_items(positions)
-        left += len(items)
-        # Items begin in order, so the first open ones are those under way.
-        current += [each.item_name(index) for index in items[: each.concurrency]]
+        estimate = each.estimate(positions)
+        left += estimate.calls_left
+        current += [each.item_name(index) for index in estimate.current]
     done, percent = len(state.steps), 100.0 if state.status is Status.COMPLETED else None
     if left:
         percent = min(round(100 * done / (done + left), 1), _MOST_BEFORE_THE_END)

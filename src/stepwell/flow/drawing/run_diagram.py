@@ -98,11 +98,17 @@ class _Group:
         marks = {call.mark for call in self.calls}
         if "failed" in marks:
             return "failed"
-        is_over = len(self.calls) >= self.fan_out.size
+        is_over = self._ended() >= self.fan_out.size
         return "done" if is_over and marks <= {"done"} else "skipped" if is_over and "skipped" in marks else "running"
 
+    def _ended(self, *marks: Mark) -> int:
+        """Return how many items have ended calls, only those with these marks if any are given."""
+        calls = [call for call in self.calls if not marks or call.mark in marks]
+        is_of_branches = self.fan_out.first.endswith("/")
+        return len({self.fan_out.item_of(call.task) for call in calls}) if is_of_branches else len(calls)
+
     def node(self) -> Node:
-        ended = sum(call.mark == "done" for call in self.calls)
+        ended = self._ended("done")
         size, name = self.fan_out.size, self.fan_out.name
         done = "" if ended == size else f", {ended} done"
         return StepNode(name=self.key, uses=f"{name}: {size} items{done}", description=self.mark)

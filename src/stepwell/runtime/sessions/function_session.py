@@ -531,7 +531,7 @@ class FunctionSession(Session):
         key, fan_out.first = self._branch().next_map(fan_out.name), first
         is_over = self._waits.is_undoing or self._waits.is_suspended
         # If all items are recorded, no commit follows that the token would come with, and none would take it away.
-        if not is_over and not self._record.token(key) and fan_out.open_items(self._record.positions()):
+        if not is_over and not self._record.token(key) and fan_out.unbegun(self._record.positions()):
             self._writer.buffer(self._record.token_put(key, FAN_OUT, cast("dict[str, Value]", to_value(fan_out))))
         try:
             yield
