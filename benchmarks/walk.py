@@ -34,7 +34,7 @@ LAPS = 9
 _IDLE_AFTER_SECONDS = 0.05
 """The dispatcher's work after an item's end takes about a millisecond."""
 _ROOT = Path(stepwell.__file__).parent
-_LEFT_OUT = {"clock.py", "fault_points.py", "faults.py", "process.py"}
+_LEFT_OUT = {"clock.py", "pipeline/store_clock.py", "fault_points.py", "faults.py", "process.py"}
 _COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<module>"}
 
 

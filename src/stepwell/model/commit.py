@@ -164,29 +164,32 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         """Decide the commit's kind, once for every store and every copy of the commit."""
-        msgspec.structs.force_setattr(self, "kind", _kind_of(self))
+        is_general = (
+            self.is_named
+            or self.snapshot is not None
+            or self.ops
+            or self.guards
+            or self.nudges
+            or self.items
+            or self.version is not None
+            or not is_made_for(self.commit_id, self.revision)
+        )
+        if is_general:
+            kind = CommitKind.GENERAL
+        elif self.status is self.rest is self.creation is self.mark is None:
+            kind = CommitKind.STEP  # nearly every commit
+        else:
+            kind = _kind_of_change(self)
+        msgspec.structs.force_setattr(self, "kind", kind)
 
 
-def _kind_of(commit: Commit) -> CommitKind:
-    if (
-        commit.is_named
-        or commit.snapshot is not None
-        or commit.ops
-        or commit.guards
-        or commit.nudges
-        or commit.items
-        or commit.version is not None
-        or not is_made_for(commit.commit_id, commit.revision)
-    ):
-        return CommitKind.GENERAL
+def _kind_of_change(commit: Commit) -> CommitKind:
     is_final = commit.rest is not None and commit.rest.is_final
     if commit.creation is not None:
         return _kind_of_first(commit, is_final=is_final)
     if is_final and commit.status is not None and (commit.mark is None or _ends_item(commit.mark)):
         return CommitKind.LAST
-    if commit.mark is not None:
-        return CommitKind.GENERAL
-    return CommitKind.STEP if commit.status is commit.rest is None else CommitKind.ROW
+    return CommitKind.ROW if commit.mark is None else CommitKind.GENERAL
 
 
 def _kind_of_first(commit: Commit, *, is_final: bool) -> CommitKind:

@@ -35,7 +35,8 @@ def due_migration(state: State) -> MigrateState | None:
     if state.revision < 0:
         return None
     who = state.identity
-    used = state_version(who.workflow_id)
+    line = line_of_workflow(who.workflow_id)
+    used = FIRST_VERSION if line is None else line.current
     is_kept = who.engine is not None and who.state_version < used
     return None if who.state_version == used or is_kept else migration_to(state, None)
 

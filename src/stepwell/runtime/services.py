@@ -82,6 +82,8 @@ class Services:
         self.code_threads: Executor = ThreadPoolExecutor(concurrency, thread_name_prefix="stepwell-code")
         self.step_threads: Executor = ThreadPoolExecutor(min(concurrency, _MOST_STEP_THREADS), thread_name_prefix="stepwell-step")
         self._processes: ProcessPool[StepProcess] | None = None
+        self.hooks: Hooks = executions.hooks
+        """The hooks of this process."""
         self.scripts = ScriptEngines(limits)
         """The engines that run scripts."""
         self.state_reading = StateReading(store, driver)
@@ -91,11 +93,6 @@ class Services:
         self._tiers_until, self._tiers_lock = 0.0, asyncio.Lock()
         self.suspected_steps = asyncio.Lock()
         """Held by a step that may bring down the worker: others that may, too, wait until it has ended."""
-
-    @property
-    def hooks(self) -> Hooks:
-        """Return the hooks of this process."""
-        return self._executions.hooks
 
     @property
     def processes(self) -> ProcessPool[StepProcess]:

@@ -74,10 +74,9 @@ class CallRecord:
             )
         return self.outcome(key)
 
-    def summarize(self, key: str, summary: str | None) -> None:
+    def summarize(self, key: str, summary: str) -> None:
         """Note the summary of a call, for its record and its token."""
-        if summary is not None:
-            self._summaries.setdefault(key, summary)
+        self._summaries.setdefault(key, summary)
 
     def summary_of(self, key: str) -> str | None:
         """Return what people are told about a call, if anything."""

@@ -434,11 +434,13 @@ class FunctionSession(Session):
             summary = text_without_secrets(names, summary, started_by, (arguments, keywords))
         if call_key is not None:
             position, _ = self._next(call_key)
-            self._record.summarize(call_key, summary)
+            if summary is not None:
+                self._record.summarize(call_key, summary)
             keyed = partial(self._calls.keyed_step, step, position, call_key, arguments, keywords)
             return self._unawaited.add(position, step, keyed()) if self._workflow.is_async else self._blocking(keyed)
         position, key = self._next(step.name)
-        self._record.summarize(key, summary)
+        if summary is not None:
+            self._record.summarize(key, summary)
         if self._workflow.is_async:
             return self._unawaited.add(position, step, self._calls.step(step, position, key, arguments, keywords))
         return self._blocking(lambda: self._calls.step(step, position, key, arguments, keywords))

@@ -183,23 +183,30 @@ class Attempts:
             if self._identity.secrets:
                 hide_secrets(self._identity.secrets, error, started_by, (arguments, keywords))
             # No variable of this frame may keep the error: its traceback has the frame, which would be a reference cycle.
-            return self._ended(step, key, number, self._result(context, began, b"", error))
+            return self._ended(step, key, number, context, began, b"", error)
         finally:
             if suspicion is not None:
                 suspicion.end()
-        return self._ended(step, key, number, self._result(context, began, output, None))
+        return self._ended(step, key, number, context, began, output, None)
 
-    def _result(self, context: StepContext, began: datetime, output: bytes, error: Exception | None) -> AttemptResult:
-        ended = self._services.clock.now()
-        landing = context.buffer.batch() if error is None else ()
-        spent = context.buffer.spent
-        return AttemptResult(output, error, (ended - began) // _MS, ended, landing, self.budget.spending(spent), spent)
-
-    def _ended(self, step: Step[..., Any], key: str, number: int, made: AttemptResult) -> AttemptResult:
-        """Tell observers of the end of an attempt, if there are any; return its result."""
+    def _ended(
+        self,
+        step: Step[..., Any],
+        key: str,
+        number: int,
+        context: StepContext,
+        began: datetime,
+        output: bytes,
+        error: Exception | None,
+    ) -> AttemptResult:
+        """Return the result of an attempt that has ended; tell observers of it, if there are any."""
+        ended, buffer = self._services.clock.now(), context.buffer
         if self._services.hooks.is_used:
-            self._tell("ended", step, key, number, made.ended_at, made.error)
-        return made
+            self._tell("ended", step, key, number, ended, error)
+        landing = buffer.batch() if error is None else ()
+        return AttemptResult(
+            output, error, (ended - began) // _MS, ended, landing, self.budget.spending(buffer.spent), buffer.spent
+        )
 
     def _tell(self, kind: str, step: Step[..., Any], key: str, number: int, at: datetime, error: Exception | None) -> None:
         hooks, who = self._services.hooks, self._identity
