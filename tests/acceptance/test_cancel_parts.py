@@ -322,6 +322,9 @@ def test_what_is_not_there_cannot_be_cancelled(well: Any):
         run.cancel_step("frist")
     with pytest.raises(Conflict, match="has ended as COMPLETED"):
         run.cancel_step("first")
+    for name in ("left", "parallel"):
+        with pytest.raises(InvalidInput, match=f"'{name}' is no step or wait"):
+            run.cancel_step(name)
     run.cancel()
     until(lambda: run.status() == "CANCELLED")
     with pytest.raises(ExecutionEnded):

@@ -225,6 +225,32 @@ def test_observers_are_told_of_executions_and_of_each_attempt_at_a_step(working:
     ]
 
 
+@step(name="hooks.mute")
+def mute() -> None:
+    raise Mute
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@workflow(name="hooks.muted")
+async def muted() -> None:
+    await mute()
+
+
+def test_error_that_cannot_be_shown_fails_its_step_and_is_told(working: Any):
+    """An observer, or the text of an error, must not replace the failure of a step by one of the run."""
+    told: list[Any] = []
+    working.hooks.on_step(told.append)
+    run = working.start(muted)
+    with pytest.raises(ExecutionFailed, match=r"step 'hooks\.mute' failed: Mute: what it says cannot be shown"):
+        run.result(timeout=30)
+    until(lambda: len(told) == 2)
+    assert told[1].error == "Mute: what it says cannot be shown"
+
+
 def test_slow_observer_delays_no_writer_and_what_it_cannot_take_is_counted(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(hooks_module, "_MOST_WAITING", 5)
     with Stepwell("memory://", worker=False) as well:

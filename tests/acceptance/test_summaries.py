@@ -51,6 +51,11 @@ def plain_shop(order: str) -> str:
     return plain_charge.with_summary(f"{order}\nfor\tada" + "!" * 300)(order)
 
 
+@workflow(name="told.half_a_pair")
+async def half_a_pair() -> str:
+    return await charge.with_summary("lamp \ud800")("lamp")
+
+
 @workflow(name="told.bad_shop")
 async def bad_shop(order: str) -> str:
     return await bad.with_summary(f"{order} for ada")(order)
@@ -85,6 +90,12 @@ def test_summary_is_one_short_line(working_well: Any) -> None:
     assert (len(line), line[-1]) == (200, "…")
     with pytest.raises(InvalidInput, match="line of text"):
         charge.with_summary(7)  # pyright: ignore[reportArgumentType]
+
+
+def test_half_a_surrogate_pair_in_a_summary_fails_no_run(working_well: Any) -> None:
+    run = working_well.start(half_a_pair)
+    run.result(WAIT)
+    assert [record.summary for record in run.steps()] == ["lamp ?"]
 
 
 def test_summary_of_a_definition_is_a_template(working_well: Any) -> None:

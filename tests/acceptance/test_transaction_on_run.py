@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from tests.acceptance.conftest import OpenWell
 from tests.support.module_state import cleared
+from tests.support.polling import until
 
 import stepwell
 from stepwell import Conflict, Scope, Stepwell, ValidationFailed, step, workflow
-from stepwell.flow import call, choice, define, loop, otherwise, set_variables, signal, when
+from stepwell.flow import call, choice, define, loop, otherwise, set_variables, signal, subworkflow, when
 from stepwell.flow import sequence as seq
 
 WAIT = 60
@@ -92,6 +93,28 @@ def test_change_that_belongs_to_the_engine_is_refused(well: Stepwell, name: str)
     assert "fine" not in well.load(run.execution_id).variables
     run.signal("go")
     assert run.result(WAIT) == "by the code"
+
+
+def test_metadata_of_a_run_keeps_what_the_engine_has_there(well: Stepwell):
+    """A child that shares its context knows so by its metadata."""
+    well.definitions.put(define("onrun-sharing", seq(signal("go"), set_variables({"by": "child"}))))
+    run = well.start(define("onrun-parent", subworkflow("onrun-sharing", {}, context="share"), output="{{ variables.by }}"))
+    child = well.run(f"{run.execution_id}:onrun-sharing")
+    until(lambda: child.execution_id in {each.execution_id for each in well.executions.list(status="WAITING")})
+    with well.transaction(child.execution_id) as tx:
+        tx.set_metadata({"ticket": 7})
+    child.signal("go", "on")
+    assert run.result(WAIT) == "child"
+    assert well.load(child.execution_id).metadata["ticket"] == 7
+
+
+def test_variable_of_stepwells_own_is_refused(well: Stepwell):
+    run = well.start(asked)
+    tx = well.transaction(run.execution_id)
+    tx.set_variable("$spent", 0)
+    with pytest.raises(ValidationFailed, match=r"change 1 \(set_variable\): variable '\$spent' is Stepwell's own"):
+        tx.commit()
+    run.cancel()
 
 
 def test_waiting_run_sees_the_variables_that_a_transaction_sets(well: Stepwell):

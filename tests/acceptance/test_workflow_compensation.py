@@ -12,6 +12,7 @@ from tests.support.module_state import cleared
 
 import stepwell
 from stepwell import Conflict, ExecutionCancelled, ExecutionFailed, InvalidInput, Retry, Status, Stepwell, step, workflow
+from stepwell.flow import define, subworkflow
 
 well = working_well
 
@@ -88,6 +89,24 @@ def test_failed_run_undoes_what_it_did_the_last_first(well: Any, ends: str) -> N
     assert {"undo:release", "undo:release#2"} <= outputs.keys()
     assert well.load(run.execution_id).result["compensation"]["undone"] == ["undo:release#2", "undo:release"]
     assert run.verify().ok
+
+
+@workflow(name="comp.agency")
+async def agency(how: str) -> None:
+    await trip(how)
+
+
+@pytest.mark.parametrize("how", ["raises", "waits"])
+@pytest.mark.parametrize("parent", [agency, define("comp-agency", subworkflow(trip, "{{ trigger.input }}"))])
+def test_parent_is_told_what_its_child_could_not_undo(well: Any, parent: Any, how: str) -> None:
+    refusals.append("flight")
+    run = well.start(parent, how)
+    if how == "waits":
+        _wait_until(lambda: any(each.status == Status.WAITING and each.parent_id for each in well.executions.list()))
+        [child] = [each for each in well.executions.list() if each.parent_id]
+        well.run(child.execution_id).cancel()
+    with pytest.raises((ExecutionFailed, ExecutionCancelled), match="not undone, since their compensation failed: 'undo:"):
+        run.result(WAIT)
 
 
 def test_plain_function_is_compensated_too(well: Any) -> None:

@@ -112,6 +112,19 @@ def test_what_steps_spend_counts_whether_they_fail_or_not(well: Any) -> None:
     assert calls["ask"] == 3
 
 
+@workflow(name="gov.cheating")
+async def cheating() -> None:
+    await ask(0.5)
+    stepwell.current().variables["$spent"] = 0
+
+
+def test_code_cannot_change_what_its_steps_have_spent(well: Any) -> None:
+    run = well.start(cheating)
+    with pytest.raises(ExecutionFailed, match=r"InvalidInput: variable '\$spent' is Stepwell's own"):
+        run.result(WAIT)
+    assert run.state().get_variable("$spent") == 1.0
+
+
 @pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), True, "much"])
 def test_what_is_spent_is_a_number(wrong: Any) -> None:
     @step

@@ -23,6 +23,7 @@ from stepwell.errors import (
     NoScriptEngine,
     Problem,
     StepFailed,
+    StepwellError,
     StoreUnavailable,
     ValidationFailed,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "Retry",
     "RetryAfter",
     "classify",
+    "error_text",
 ]
 
 
@@ -156,9 +158,33 @@ def _class_of(error: BaseException) -> ErrorClass:
 
 def _http_status(error: BaseException) -> int | None:
     """Return the status code of an HTTP client's error, under the names that common clients use."""
-    holders = (error, getattr(error, "response", None))
-    numbers = (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code"))
+    holders = (error, _attribute(error, "response"))
+    numbers = (_attribute(holder, name) for holder in holders for name in ("status_code", "status", "code"))
     return next((number for number in numbers if type(number) is int and 400 <= number < 600), None)
+
+
+def _attribute(holder: object, name: str) -> object:
+    """Return an attribute of an error of any class; None also if it is a property that raises, which would replace the error."""
+    try:
+        return getattr(holder, name, None)
+    except Exception:  # noqa: BLE001 - of the user's own class: nothing is known of it
+        return None
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error's message without its code, which is recorded beside it.
+
+    Inside the message of another error it would be read as that error's code. The message of a group has those of its errors.
+    """
+    if isinstance(error, StepwellError):
+        return error.message
+    if not isinstance(error, BaseExceptionGroup):
+        try:
+            return str(error)
+        except Exception:  # noqa: BLE001 - of the user's own class: nothing is known of it but that it failed
+            return "what it says cannot be shown"
+    inside = cast("BaseExceptionGroup[BaseException]", error).exceptions
+    return f"{error.message}: " + "; ".join(f"{type(each).__name__}: {error_text(each)}" for each in inside)
 
 
 class _RetryMeta(msgspec.StructMeta):

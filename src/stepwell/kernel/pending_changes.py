@@ -8,7 +8,7 @@ import msgspec
 
 from stepwell.clock import from_ms
 from stepwell.kernel.token import LiveToken
-from stepwell.model.ids import check_key
+from stepwell.model.ids import check_variable
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import (
     AddToken,
@@ -88,7 +88,7 @@ class PendingChanges:
 
     def set_variable(self, name: str, value: Value) -> None:
         """Set a variable."""
-        check_key(name, "a variable's name", self.limits.key_bytes)
+        check_variable(name, self.limits.key_bytes)
         data = canonical(value, self.limits, what=f"variable {name!r}")
         self._ahead["variables", name] = data
         self._batch.append(SetVariable(name, Raw(data)))

@@ -21,6 +21,7 @@ __all__ = [
     "check_id",
     "check_key",
     "check_trace_id",
+    "check_variable",
     "child_id_of",
     "id_text",
     "is_made_for",
@@ -74,6 +75,14 @@ def check_key(text: object, what: str, maximum: int | None = None, *, is_fixed: 
 def check_id(text: object, what: str, key_bytes: int) -> str:
     """Return ``text`` if it can be an id: as ``check_key``, and no longer than the limit, which is at most ``MAX_KEY_BYTES``."""
     return check_key(text, what, key_bytes if key_bytes < MAX_KEY_BYTES else None)
+
+
+def check_variable(name: object, key_bytes: int) -> str:
+    """Return ``name`` if code of users may set the variable: as ``check_key``, and none of Stepwell's own, such as ``$spent``."""
+    text = check_key(name, "a variable's name", key_bytes)
+    if text.startswith("$"):
+        raise InvalidInput(f"variable {text!r} is Stepwell's own; choose a name that does not begin with $")
+    return text
 
 
 def check_trace_id(text: object) -> str:

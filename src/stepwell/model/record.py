@@ -20,6 +20,7 @@ from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode
 __all__ = [
     "ERASED_INPUT",
     "MANUAL",
+    "OWN_METADATA",
     "UNREADABLE_INPUT",
     "CancelScope",
     "EventTrigger",
@@ -48,6 +49,7 @@ __all__ = [
     "encode_token",
     "encode_trigger",
     "governed_input",
+    "not_undone",
     "overran",
     "plain_input",
     "split_input",
@@ -56,6 +58,9 @@ __all__ = [
     "typed_trigger",
     "value_of_trigger",
 ]
+
+OWN_METADATA = ("shares_context", "$crashes")
+"""The keys in the free metadata of an execution that the engine keeps there: whether it gives its context back, and its crashes."""
 
 MANUAL = "manual"
 """The workflow id of an execution whose state is driven by hand."""
@@ -135,9 +140,16 @@ class StepOutput(PlainRecord, frozen=True, omit_defaults=True):
 _LONGEST_SUMMARY = 200
 
 
+def not_undone(result: Any) -> str:
+    """Return the end of the message about a run that names what its compensations left behind; empty if they all succeeded."""
+    ended: dict[str, Any] = result or {}
+    failed: dict[str, Any] = ended.get("compensation", {}).get("failed", {})
+    return f"; not undone, since their compensation failed: {', '.join(map(repr, failed))}" if failed else ""
+
+
 def summary_line(text: object) -> str | None:
     """Return a summary as it is stored: one line, cut to 200 characters; None if nothing is left."""
-    line = " ".join(str(text).split())
+    line = " ".join(str(text).split()).encode("utf-8", "replace").decode()  # a half of a surrogate pair cannot be stored
     return (line if len(line) <= _LONGEST_SUMMARY else f"{line[: _LONGEST_SUMMARY - 1]}…") or None
 
 

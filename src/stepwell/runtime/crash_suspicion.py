@@ -16,15 +16,16 @@ from typing import Any, cast
 import msgspec
 
 from stepwell.clock import Clock
-from stepwell.model.draft import Planned
+from stepwell.model.draft import Draft, Planned
 from stepwell.model.execution_state import ONLY, State
 from stepwell.model.mutation import SetMetadata
+from stepwell.model.record import OWN_METADATA
 from stepwell.model.value import decode, recode
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 
 __all__ = ["CrashSuspicion", "cleared_marks", "crash_message"]
 
-_MARKS = "$crashes"
+_MARKS = OWN_METADATA[1]
 """The key of the marks in an execution's metadata."""
 _CODE = ""
 """Marks the workflow's own code, until its first step begins."""
@@ -41,14 +42,19 @@ def _marks(state: State) -> dict[str, Any]:
     return cast("dict[str, Any]", marks) if isinstance(marks, dict) else {}
 
 
-def _metadata(state: State, marks: Mapping[str, Any] | None) -> SetMetadata:
-    metadata = {key: value for key, value in decode(state.sections["metadata"].get(ONLY, b"{}")).items() if key != _MARKS}
-    return SetMetadata(msgspec.Raw(recode(metadata if marks is None else {**metadata, _MARKS: marks})))
+def _marked(marks: Mapping[str, Any] | None) -> Planned:
+    """Return the change that sets or clears the marks, beside what a transaction has put into the metadata meanwhile."""
+
+    def change(draft: Draft) -> SetMetadata:
+        metadata = {key: value for key, value in decode(draft.get("metadata", ONLY) or b"{}").items() if key != _MARKS}
+        return SetMetadata(msgspec.Raw(recode(metadata if marks is None else {**metadata, _MARKS: marks})))
+
+    return change
 
 
 def cleared_marks(state: State) -> list[Planned]:
     """Return the mutation that clears the marks of an execution, if it has any."""
-    return [_metadata(state, None)] if _marks(state) else []
+    return [_marked(None)] if _marks(state) else []
 
 
 def crash_message(state: State) -> str | None:
@@ -122,4 +128,4 @@ class CrashSuspicion:
     async def _mark(self, name: str) -> None:
         self._counts[name] = self._counts.get(name, 0) + 1
         marks = {"counts": self._counts, "holder": self._holder, "began_at": self._clock.now().isoformat(timespec="seconds")}
-        await self._writer.commit([_metadata(self._writer.state, marks)])
+        await self._writer.commit([_marked(marks)])

@@ -22,6 +22,7 @@ from stepwell.errors import (
     StoreUnavailable,
 )
 from stepwell.flow.function import Workflow, registered, registered_names, registered_step, registered_versions
+from stepwell.kernel.nodes.scopes import CANCELLABLE
 from stepwell.kernel.plan import Plan
 from stepwell.model.commit import Head
 from stepwell.model.execution_state import ExecutionState
@@ -29,6 +30,7 @@ from stepwell.model.external_engines import TEMPORAL
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.receipt import Receipt
 from stepwell.model.receipt_chain import Verification
+from stepwell.model.record import not_undone
 from stepwell.model.retention import check_has_payloads, removal_of
 from stepwell.model.status import FINAL, Status
 from stepwell.model.value import Value, canonical, decode, recode
@@ -141,8 +143,7 @@ class RunOperations:
         if ending.status is Status.COMPLETED and "output" in result:
             workflow = yield from self._known()
             return result["output"] if workflow is None else workflow.decode(recode(result["output"]))
-        failed: dict[str, Any] = result.get("compensation", {}).get("failed", {})
-        left = f"; not undone, since their compensation failed: {', '.join(map(repr, failed))}" if failed else ""
+        left = not_undone(result)
         error: dict[str, Any] = result.get("error", {})
         if ending.status is Status.CANCELLED:
             raise ExecutionCancelled(f"execution {self.execution_id!r} was cancelled{_reason(error)}{left}")
@@ -195,8 +196,11 @@ class RunOperations:
         if step in state.steps:
             raise Conflict(f"step {step!r} of execution {self.execution_id!r} has ended as {state.steps[step].status}")
         plan = yield from self._plan(state)
-        if plan is not None and step.partition("[")[0] not in plan.places:
+        place = None if plan is None else plan.places.get(step.partition("[")[0])
+        if plan is not None and place is None:
             raise NotFound(f"the definition of execution {self.execution_id!r} has no step {step!r}; run.steps() lists them")
+        if place is not None and not isinstance(place.node, CANCELLABLE):
+            raise InvalidInput(f"{step!r} is no step or wait; cancel what is inside it, or a scope by run.cancel(scope=...)")
         yield from self._deliver(CANCEL_STEP, step, None)
 
     def _check_running(self, state: ExecutionState, what: str) -> None:

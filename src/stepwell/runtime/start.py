@@ -28,6 +28,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, SetMetadata, SetStatus, SetTrigger, SetVariable, WriteState
 from stepwell.model.queue_lifecycle import slot_item
 from stepwell.model.record import (
+    OWN_METADATA,
     FunctionTrigger,
     ItemInput,
     Metadata,
@@ -60,7 +61,7 @@ __all__ = [
 ]
 
 
-_SHARES = "shares_context"
+_SHARES = OWN_METADATA[0]
 """The key in a child's free metadata that says that it returns its context to its parent."""
 
 

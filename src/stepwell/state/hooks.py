@@ -21,6 +21,7 @@ import msgspec
 
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import ChangeCancelled, InvalidInput
+from stepwell.flow.retry import error_text
 from stepwell.model.limits import Limits
 from stepwell.model.plain_data import PlainRecord
 from stepwell.model.scope import Scope, is_internal
@@ -167,7 +168,7 @@ class Hook:
         self._fail(error)
 
     def _fail(self, error: BaseException) -> tuple[bool, None]:
-        self.last_error = f"{type(error).__name__}: {error}"
+        self.last_error = f"{type(error).__name__}: {error_text(error)}"
         self.failures += 1
         self._in_a_row += 1
         if self._in_a_row < _MOST_FAILURES:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Raw
+
 from stepwell.errors import Conflict, InvalidInput, ValidationFailed
 from stepwell.model.commit import LockGuard
 from stepwell.model.draft import Planned
+from stepwell.model.execution_state import ONLY, State
 from stepwell.model.limits import Limits
+from stepwell.model.mutation import SetMetadata
 from stepwell.model.receipt import Receipt
+from stepwell.model.record import OWN_METADATA
 from stepwell.model.scope import Scope
+from stepwell.model.value import decode, recode
 from stepwell.pipeline.operations import Operation
 from stepwell.state.executions import CommitTerms, Executions, OpenTransaction, is_driven_by_engine
 from stepwell.state.scoped_state import StateOperations
@@ -85,7 +91,15 @@ class TransactionOperations(Buffer):
         identity = session.live.state.identity
         if is_driven_by_engine(identity):
             self._check_engine_driven(identity)
+            batch = [_with_own(change, session.live.state) if isinstance(change, SetMetadata) else change for change in batch]
         return (yield from self._executions.commit(session, batch))
+
+
+def _with_own(change: SetMetadata, state: State) -> SetMetadata:
+    """Return a replacement of an execution's metadata that keeps what the engine has in it. The commit must follow the state."""
+    before = decode(state.sections["metadata"].get(ONLY, b"{}"))
+    own = {key: before[key] for key in OWN_METADATA if key in before}
+    return SetMetadata(Raw(recode({**decode(change.value), **own}))) if own else change
 
 
 class StateTransactionOperations:

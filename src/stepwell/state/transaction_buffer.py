@@ -260,6 +260,10 @@ class Buffer:
             for number, item in enumerate(self._batch, 1)
             if (name := _ENGINES_OWN.get(item.kind if isinstance(item, Computed) else type(item))) is not None
         ]
+        for number, item in enumerate(self._batch, 1):
+            if isinstance(item, SetVariable) and item.name.startswith("$"):
+                text = f"variable {item.name!r} is Stepwell's own; choose a name that does not begin with $"
+                refusals.append(Problem(InvalidInput.code, text, f"change {number} (set_variable)"))
         if refusals:
             raise ValidationFailed(refusals)
 

@@ -18,7 +18,7 @@ from stepwell.errors import (
     StepFailed,
     StoreUnavailable,
 )
-from stepwell.flow.retry import ErrorClass, classify
+from stepwell.flow.retry import ErrorClass, classify, error_text
 
 
 class Answered(Exception):
@@ -74,3 +74,29 @@ def test_error_is_taken_for_its_class(error: Exception, name: str, is_retryable:
 @pytest.mark.parametrize("error", [error for error, _, is_retryable in CASES if is_retryable])
 def test_advice_for_a_retryable_error_does_not_say_that_a_retry_is_in_vain(error: Exception) -> None:
     assert "not help" not in classify(error).suggestion
+
+
+class Guarded(Exception):
+    """Its attributes are properties that fail, as those of some clients do once their connection is closed."""
+
+    @property
+    def response(self) -> object:
+        raise RuntimeError("no connection")
+
+    code = status = status_code = response
+
+
+def test_error_whose_attributes_raise_is_an_ordinary_failure() -> None:
+    assert classify(Guarded("away")).error_class == "execution"
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_text_of_an_error_that_cannot_say_it() -> None:
+    assert error_text(Unspeakable()) == "what it says cannot be shown"
+    assert error_text(ExceptionGroup("both", [Unspeakable(), ValueError("x")])) == (
+        "both: Unspeakable: what it says cannot be shown; ValueError: x"
+    )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from stepwell.kernel.interpreter import Interpreter
 
 __all__ = [
+    "CANCELLABLE",
     "begin",
     "cancel_inside",
     "cancel_named",
@@ -42,6 +43,10 @@ __all__ = [
     "time_over",
     "undo_order",
 ]
+
+
+CANCELLABLE = (Action, Wait, Signal, Approval)
+"""The kinds of nodes at which a caller may cancel a run."""
 
 
 def go_on_without(run: Interpreter, frame: LiveToken, output: bytes) -> None:
@@ -105,7 +110,7 @@ def cancel_inside(run: Interpreter, frame: LiveToken, *, is_for_good: bool = Fal
 
 def is_cancellable(token: LiveToken) -> bool:
     """Return whether a token stands at a step or a wait that a caller may cancel. Compensation is seen through."""
-    return token.slot != UNDO and isinstance(token.place.node, Action | Wait | Signal | Approval)
+    return token.slot != UNDO and isinstance(token.place.node, CANCELLABLE)
 
 
 def stop(run: Interpreter, token: LiveToken) -> None:

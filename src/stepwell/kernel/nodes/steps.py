@@ -36,7 +36,7 @@ from stepwell.kernel.protocol import (
 from stepwell.kernel.token import AFTER_CALL, CALL_DIGEST, CALL_KEY, LIFE, RETRIES, SUMMARY, UNDO, LiveToken
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.ids import check_key, child_id_of
-from stepwell.model.record import decode_metadata, summary_line
+from stepwell.model.record import decode_metadata, not_undone, summary_line
 from stepwell.model.redaction import Redaction
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical, recode
@@ -344,9 +344,11 @@ def child_ended(run: Interpreter, token: LiveToken, event: ChildEnded) -> None:
             _complete(run, token, recode(output))
             return
         case {"status": "CANCELLED"}:
-            error = trouble("ExecutionCancelled", f"child execution {event.child_id!r} was cancelled", "SW-401")
-        case {"result": {"error": {"kind": kind, "message": message}}}:
-            error = trouble("ExecutionFailed", f"child execution {event.child_id!r} failed: {kind}: {message}", "SW-400")
+            left = not_undone(event.news.get("result"))
+            error = trouble("ExecutionCancelled", f"child execution {event.child_id!r} was cancelled{left}", "SW-401")
+        case {"result": {"error": {"kind": kind, "message": message}} as result}:
+            told = f"child execution {event.child_id!r} failed: {kind}: {message}{not_undone(result)}"
+            error = trouble("ExecutionFailed", told, "SW-400")
         case _:
             error = trouble("NotFound", f"child execution {event.child_id!r} left no result", "SW-200")
     step_failed(run, token, AttemptFailed(token.id, token.key, error, (error["kind"],)))
@@ -369,8 +371,6 @@ def _set_variables(run: Interpreter, token: LiveToken, args: Value) -> None:
     if not isinstance(args, dict):
         raise InvalidInput(f"set_variables takes an object of values by name, not {type(args).__name__}")
     for name, value in cast("dict[str, Value]", args).items():
-        if name.startswith("$"):
-            raise InvalidInput(f"variable {name!r} is Stepwell's own; choose a name that does not begin with $")
         run.changes.set_variable(name, value)
     _complete(run, token, b"null")
 

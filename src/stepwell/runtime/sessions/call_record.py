@@ -11,7 +11,7 @@ import msgspec
 from stepwell.clock import Clock
 from stepwell.errors import InvalidInput
 from stepwell.model.draft import Planned
-from stepwell.model.ids import check_key
+from stepwell.model.ids import check_variable
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import AddToken, RecordStep, RemoveToken, SetVariable, UpdateToken
 from stepwell.model.record import StepOutput, Token, decode_step, decode_token, encode_record, encode_token
@@ -139,7 +139,7 @@ class CallRecord:
 
     def set_variable(self, name: str, value: Value) -> None:
         """Set a variable with the next commit; ``InvalidInput`` if it cannot have this name or this value."""
-        check_key(name, "a variable's name", self._limits.key_bytes)
+        check_variable(name, self._limits.key_bytes)
         data = canonical(value, self._limits, what=f"variable {name!r}")
         mutation = self._variables[name] = SetVariable(name, Raw(data))
         self._writer.buffer(mutation)

@@ -14,6 +14,7 @@ from functools import cached_property
 from math import inf
 
 from stepwell.errors import LeaseLost, StepwellError
+from stepwell.flow.retry import error_text
 from stepwell.model.commit import Lease, Rest
 from stepwell.model.draft import Planned, quoted
 from stepwell.model.execution_state import ONLY
@@ -191,7 +192,7 @@ class Session(ABC):
 
     async def break_down(self, error: BaseException) -> None:
         """End the execution as FAILED because of an error that is neither its code's nor one that Stepwell raises on purpose."""
-        self._log_failure(str(error) or type(error).__name__, error)
+        self._log_failure(error_text(error) or type(error).__name__, error)
         await self._wait_until_idle()
         self._writer.end = None
         self._writer.drop_buffer()

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from stepwell.flow.function import Step, caller
+from stepwell.flow.retry import error_text
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY
 from stepwell.model.record import Metadata
@@ -220,7 +221,7 @@ class Attempts:
                 key=key,
                 attempt=number,
                 at=at,
-                error=None if error is None else f"{type(error).__name__}: {error}",
+                error=None if error is None else f"{type(error).__name__}: {error_text(error)}",
             )
             hooks.tell("on_step", event)
 

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from stepwell.errors import ExecutionCancelled, ExecutionFailed, GovernanceViolated, NotFound, StepFailed, StepwellError
 from stepwell.flow.function import Workflow
-from stepwell.flow.retry import RetryAfter, classify
-from stepwell.model.record import StepOutput
+from stepwell.flow.retry import RetryAfter, classify, error_text
+from stepwell.model.record import StepOutput, not_undone
 from stepwell.model.status import StepStatus
 from stepwell.model.value import recode
 from stepwell.runtime.steps.user_traceback import user_traceback
@@ -48,9 +48,9 @@ def child_result(workflow: Workflow[..., Any], child_id: str, news: Any, key: st
         case {"status": "COMPLETED", "result": {"output": output}}:
             return workflow.decode(recode(output))
         case {"status": "CANCELLED"}:
-            raise ExecutionCancelled(f"child execution {child_id!r} was cancelled")
-        case {"result": {"error": {"message": message}}}:
-            raise ExecutionFailed(f"child execution {child_id!r} failed: {message}", key=key, child_id=child_id)
+            raise ExecutionCancelled(f"child execution {child_id!r} was cancelled{not_undone(news.get('result'))}")
+        case {"result": {"error": {"message": message}} as result}:
+            raise ExecutionFailed(f"child execution {child_id!r} failed: {message}{not_undone(result)}", key=key, child_id=child_id)
         case _:
             raise NotFound(f"child execution {child_id!r} left no result")
 
@@ -73,7 +73,7 @@ def error_value(error: BaseException) -> dict[str, Any]:
     value: dict[str, Any] = {
         "kind": type(error).__name__,
         # A message may be invalid text: half a surrogate pair could not be recorded.
-        "message": _message(error)[:10_000].encode("utf-8", "replace").decode(),
+        "message": error_text(error)[:10_000].encode("utf-8", "replace").decode(),
         "code": code,
         "class": str(found.error_class),
         "is_retryable": found.is_retryable,
@@ -88,22 +88,6 @@ def error_value(error: BaseException) -> dict[str, Any]:
         return value
     child_id = culprit.child_id if isinstance(culprit, ExecutionFailed) else None
     return {**value, "step": culprit.key} if child_id is None else {**value, "step": culprit.key, "child_id": child_id}
-
-
-def _message(error: BaseException) -> str:
-    """Return an error's message without its code, which is recorded beside it.
-
-    Inside the message of another error it would be read as that error's code. The message of a group has those of its errors.
-    """
-    if isinstance(error, StepwellError):
-        return error.message
-    if not isinstance(error, BaseExceptionGroup):
-        try:
-            return str(error)
-        except Exception:  # noqa: BLE001 - of the user's own class: nothing is known of it but that it failed
-            return "what it says cannot be shown"
-    inside = cast("BaseExceptionGroup[BaseException]", error).exceptions
-    return f"{error.message}: " + "; ".join(f"{type(each).__name__}: {_message(each)}" for each in inside)
 
 
 def error_names(error: BaseException) -> list[str]:
