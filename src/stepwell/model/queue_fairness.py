@@ -184,11 +184,11 @@ class ClaimSelection:
             tag, number, name = heap[0]
             share = self._shares[name]
             self.numbers.append(number)
+            # It never goes back, or a workspace that was idle could claim turns of the past.
             self.virtual_time = max(self.virtual_time, tag)
             if self._take_next(share):
-                heap = (
-                    self._entries()
-                )  # other workspaces may have had their next item in this queue, and have another one now, or none
+                # Other workspaces may have had their next item in this queue; now they have another one, or none.
+                heap = self._entries()
             elif (following := self._entry(share)) is None:
                 heapq.heappop(heap)
             else:
@@ -197,7 +197,7 @@ class ClaimSelection:
     def _take_next(self, share: _Share) -> bool:
         """Take the next item of a workspace; return whether its queue may start no more."""
         line = share.next
-        assert line is not None, "who may start no more has no entry"  # noqa: S101
+        assert line is not None, "a workspace that may start no more has no entry"  # noqa: S101
         share.taken += 1
         line.at += 1
         queue = line.queued.key.queue

@@ -83,6 +83,7 @@ def mark_of(draft: Draft, given: ItemMark | None) -> ItemMark | None:
 
     The two are one when the first commit of an execution is its last: the claim's fence is compared, and the item has ended.
     """
+    # Derived from the changes, so that the commit of every writer frees the slot: of a session, a transaction or a cancel.
     if draft.status is None or draft.status not in FINAL:
         return given
     item_id = given.item_id if given is not None else _item_of(draft)
@@ -243,12 +244,15 @@ def marked(
 ) -> Item | LeaseLost | Conflict | None:
     """Return the item as it is marked; None if it stays as it is. With an execution, only that one's item is marked."""
     is_other = item is None or (execution_id is not None and item.execution_id != execution_id)
+    # A retry that finds no item is refused with its commit: the run would be PENDING for ever, since no claim would come.
     if mark.status == ItemStatus.QUEUED:
         if item is None:
             return item_dropped(mark.item_id)
         return item_driven(item.item_id, item.execution_id) if is_other else _again(item, now_ms, single)
+    # Only a mark with a fence comes from a claimer, which may have lost its claim.
     if mark.fence is not None and (item is None or is_other or item.status not in ACTIVE or item.fence != mark.fence):
         return claim_lost(mark.item_id, mark.fence)
+    # The first end wins. A redriven item belongs to its new execution, so that the end of the former one changes nothing.
     if item is None or is_other or has_ended(item) or item.status == mark.status:
         return None
     status = ItemStatus(mark.status)
@@ -264,6 +268,7 @@ def returned(item: Item | None, unit: ReturnItem, now_ms: int) -> Item | LeaseLo
     error = storable(unit.error)
     if unit.is_final or (error is not None and item.attempts >= item.max_attempts):
         return _ended(item, ItemStatus.FAILED, now_ms, error)
+    # Without an error the start was not tried, as when a worker stops: the item has its attempt back.
     attempts = item.attempts - 1 if error is None else item.attempts
     return _waiting(item, now_ms + unit.delay_ms, attempts, item.error if error is None else error)
 
@@ -287,6 +292,7 @@ def is_droppable(item: Item, unit: DropItems, now_ms: int) -> bool:
 
 def recovered(item: Item, now_ms: int) -> Item:
     """Return an item whose claim has expired."""
+    # The attempt counts although its claimer may have died for another reason: so an item that kills its workers comes to an end.
     if item.attempts >= item.max_attempts:
         return _ended(item, ItemStatus.FAILED, now_ms, EXPIRED)
     return _waiting(item, now_ms, item.attempts, EXPIRED)
@@ -294,6 +300,7 @@ def recovered(item: Item, now_ms: int) -> Item:
 
 def cancelled(item: Item, now_ms: int) -> Item | None:
     """Return a cancelled item; None if it stays as it is."""
+    # A DISPATCHED item ends with its execution, which gets a cancel request instead.
     if has_ended(item) or item.status is ItemStatus.DISPATCHED:
         return None
     return _ended(item, ItemStatus.CANCELLED, now_ms, item.error)
@@ -389,6 +396,7 @@ def admit(new: NewItem, desk: Desk, now_ms: int) -> Enqueued | StepwellError:
     room = desk.slots(new.workspace_id) if new.is_started else desk.room(new.workspace_id)
     if isinstance(room, StepwellError):
         return room
+    # Before the limits: a repeated request adds nothing, so that a full queue must not refuse it.
     found = _found(new, desk)
     if isinstance(found, StepwellError):
         return found
@@ -408,6 +416,7 @@ def _found(new: NewItem, desk: Desk) -> Item | StepwellError | None:
     item = desk.named(new)
     if item is None and new.key is not None:
         item = desk.keyed(new.workspace_id, new.key)
+    # An id or a key names one request, so that another body under it is an error. A singleton joins any request.
     if item is not None:
         return item if is_same(item, new) else asked_otherwise(item.item_id)
     return None if new.singleton is None else desk.single(new.workspace_id, new.singleton)

@@ -243,6 +243,7 @@ class Resolution:
 
     def stored(self, scope: str, key: str) -> StoredEntry | None:
         """Return the row after the operations so far."""
+        # The store still has the rows of a scope that an earlier operation cleared.
         found = self.entries.get((scope, key))
         if found is not None or scope in self.cleared:
             return found
@@ -284,11 +285,13 @@ class Resolution:
         totals, before = self.scope(scope), self.stored(scope, key)
         if version is None:
             version = current_version(scope)
+            # During a rolling deployment older code must not overwrite what newer code wrote: it would lose what it does not know.
             if before is not None and before.version > version and alive(before, self.now_ms) is not None:
                 check_writable(scope, key, before.version)
         held = before is not None and before.data is not None
         keys = totals.keys - held + (data is not None)
         size = totals.bytes - (_size(key, before.data) if held and before else 0) + _size(key, data)
+        # A scope that is over a limit, since that was lowered, can still be changed as long as it does not grow.
         if data is not None and keys > max(self.limits.scope_keys, totals.keys):
             raise LimitExceeded.of("scope_keys", self.limits.scope_keys, keys, f"the number of keys of scope {scope!r}")
         if data is not None and size > max(self.limits.scope_bytes, totals.bytes):
@@ -308,6 +311,7 @@ class Resolution:
         size = totals.bytes + grown
         if grown > 0 and size > self.limits.scope_bytes:
             raise LimitExceeded.of("scope_bytes", self.limits.scope_bytes, size, f"the size of scope {scope!r}, in bytes,")
+        # The revision stays: the meaning of the value did not change, so watchers and compare-and-set must not notice.
         self.totals[scope] = ScopeTotals(totals.revision, totals.keys, size)
         self.grown[scope] = self.grown.get(scope, 0) + grown
         self.entries[scope, key] = msgspec.structs.replace(found, data=data, version=version)
@@ -343,6 +347,7 @@ def resolve(
     resolution = _resolve(ops, begin(), room_of)
     if not isinstance(resolution, LimitExceeded):
         return resolution
+    # Only now, since most writes need no read of the expired keys.
     scopes = {op.scope for op in ops} | {op.to_scope for op in ops if isinstance(op, Copy)}
     swept = [Delete(scope, key) for scope in sorted(scopes) for key in expired_in(scope)]
     if not swept:
@@ -388,6 +393,7 @@ def _delete(state: Resolution, op: Delete) -> bool:
     actual = ABSENT if found is None else found.revision
     if op.expected is not None and actual != op.expected:
         raise _unexpected(op.key, op.expected, actual)
+    # An expired key is deleted, too, which frees its space, but the caller is told that it was absent.
     stored = state.stored(op.scope, op.key)
     if stored is not None and stored.data is not None:
         state.write(op.scope, op.key, None)

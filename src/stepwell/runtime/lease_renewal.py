@@ -78,6 +78,7 @@ class LeaseRenewal(PeriodicTask):
 
     def _due(self, now: float) -> list[Leased]:
         """Return the sessions to renew now. Leases that were granted or renewed lately can wait until the next round."""
+        # A copy of the sessions: the watchdog calls this from its thread while sessions begin and end on the loop.
         old = now + self._lease_seconds - self._every
         return [each for each in list(self._sessions.values()) if each.is_created and each.kept_until <= old]
 
@@ -86,6 +87,7 @@ class LeaseRenewal(PeriodicTask):
         return write(Extension(lease.name, lease.holder, lease.fence, self._lease_seconds))
 
     async def _renew(self, session: Leased) -> None:
+        # Taken before the request, so that this process never believes in a lease for longer than the store does.
         asked = monotonic()
         try:
             outcome = await self._driver.run(self._extension(session))
@@ -98,6 +100,7 @@ class LeaseRenewal(PeriodicTask):
         if isinstance(outcome, LeaseLost):
             session.lose(outcome)
         elif isinstance(outcome, Written) and isinstance(outcome.answers[0], Lease) and session.kept_until > -inf:
+            # A session that was lost meanwhile (-inf) stays lost, and a late reply shortens no lease that a later request extended.
             session.lease, session.kept_until = outcome.answers[0], max(asked + self._lease_seconds, session.kept_until)
 
     def _renew_all_in_thread(self) -> None:
@@ -134,6 +137,7 @@ class LeaseGuard(PeriodicTask):
 
     async def work(self) -> float:
         """Stop the sessions whose lease ends within the margin; return the seconds until the next check."""
+        # Stopping takes a moment, so it begins before the lease ends.
         for session in list(self._sessions.values()):
             if monotonic() >= session.kept_until - self._margin_seconds:
                 lease = session.lease

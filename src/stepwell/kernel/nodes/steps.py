@@ -161,6 +161,7 @@ def _is_first_call(run: Interpreter, token: LiveToken, node: StepNode, args: Val
     It is not if one with the same key has completed: then its output is taken, or the call fails if it is another. While one
     is under way, the token waits for its end. A call that failed or was cancelled gave no result, so the next one is made.
     """
+    # A further attempt of the call that has the key.
     if run.calls.get(token.value.get(CALL_KEY, "")) is token:
         return True
     given = token.place.form("key").fill(TemplateData(run, token))
@@ -170,6 +171,7 @@ def _is_first_call(run: Interpreter, token: LiveToken, node: StepNode, args: Val
     first = run.first_calls.get(call_key)
     known = None if first is None else run.changes.step(first)
     if known is None:
+        # Another token makes this call now: this one takes its output, or makes the call itself if that gives none.
         if call_key in run.calls:
             token.value[AFTER_CALL] = call_key
             run.call_waits.setdefault(call_key, []).append(token)
@@ -240,6 +242,7 @@ def _starting(token: LiveToken, node: Subworkflow, args: Value, child_id: str) -
 
 def resume_action(run: Interpreter, token: LiveToken, node: Action) -> None:
     """Request again what was running when the last driver stopped."""
+    # A token between two attempts has a timer and nothing under way. This driver may know the step that the last one lacked.
     if token.value.get(RETRIES) is not None:
         return
     token.value.pop("missing", None)
@@ -282,6 +285,7 @@ def step_failed(run: Interpreter, token: LiveToken, event: AttemptFailed) -> Non
     if policy is not None and not event.is_final and policy.allows(number, (*event.names, event.error["kind"])):
         run.quiet(token)
         token.value |= {"attempt": number, "error": event.error, "took_ms": event.took_ms}
+        # The next attempt starts another child, under an id of its own.
         token.value.pop("child", None)
         asked = event.error.get("retry_after_ms")
         wait_ms = round(policy.delay(number, event.chance) * 1000) if asked is None else cast("int", asked)
@@ -310,6 +314,7 @@ def time_is_up(run: Interpreter, token: LiveToken, field: str) -> None:
     if field == RETRIES:
         run.guarded(token, lambda: enter_action(run, token, node))
         return
+    # No token waits for the child from here on, so that its late result changes nothing.
     child_id = token.value["child"]
     run.child_waits.pop(child_id, None)
     run.effects.append(CancelChild(child_id))

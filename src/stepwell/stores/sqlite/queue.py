@@ -170,6 +170,7 @@ class QueueWriting:
 
     def write(self, unit: Any) -> Outcome:
         """Write one unit, or return its refusal."""
+        # Enqueues keep the counts themselves; any other unit may end or move items.
         if type(unit) is not Enqueue:
             self.forget()
         return _WRITERS[type(unit)](self, unit)
@@ -303,6 +304,7 @@ class QueueWriting:
         return True
 
     def _add_plain(self, items: Sequence[NewItem]) -> list[Enqueued | StepwellError]:
+        # Rows that exist are skipped by the statement; the number of the newest row before tells which ones are new.
         newest = self._rows("newest_item")[0][0] if len(items) > 1 else 0
         added = self._db.run_many(SQL["add_item"], [_row(new, self._now_ms) for new in items])
         for workspace_id, count in Counter(new.workspace_id for new in items).items():
