@@ -17,7 +17,18 @@ from typing import Any, Protocol
 
 from stepwell.errors import InvalidInput
 
-__all__ = ["HasEvents", "HasTimes", "Tracer", "current_trace_id", "export_spans", "live_span", "live_tracer", "mark_failed"]
+__all__ = [
+    "HasEvents",
+    "HasTimes",
+    "Tracer",
+    "current_trace_id",
+    "export_spans",
+    "inside_of",
+    "live_span",
+    "live_tracer",
+    "mark_failed",
+    "span_of_caller",
+]
 
 
 class HasTimes(Protocol):
@@ -87,6 +98,27 @@ def live_span(tracer: Any, name: str, execution_id: str, trace_id: str | None, *
         except Exception as error:
             span.set_status(api.StatusCode.ERROR, type(error).__name__)
             raise
+
+
+def span_of_caller() -> tuple[str, str, int] | None:
+    """Return the trace id, span id (both hexadecimal) and flags of the caller's span, for ``inside_of``; None if it is in none."""
+    if live_tracer() is None:
+        return None
+    found = sys.modules["opentelemetry.trace"].get_current_span().get_span_context()
+    return (f"{found.trace_id:032x}", f"{found.span_id:016x}", int(found.trace_flags)) if found.is_valid else None
+
+
+@contextmanager
+def inside_of(caller: tuple[str, str, int] | None) -> Generator[None]:
+    """Let spans that a block makes be inside of a span of another process, if this program has set up a tracer provider."""
+    if caller is None or live_tracer() is None:
+        yield
+        return
+    api = sys.modules["opentelemetry.trace"]
+    trace_id, span_id, flags = caller
+    around = api.SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=api.TraceFlags(flags))
+    with api.use_span(api.NonRecordingSpan(around), record_exception=False, set_status_on_exception=False):
+        yield
 
 
 def mark_failed(span: Any) -> None:

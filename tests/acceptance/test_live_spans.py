@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import opentelemetry.trace
@@ -12,6 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from tests.acceptance.conftest import OpenWell
+from tests.support import traced_steps
 
 import stepwell
 from stepwell import ExecutionFailed, Stepwell, step, workflow
@@ -142,6 +144,21 @@ def test_sampler_of_the_program_decides_for_all_spans_of_a_run(well: Stepwell, m
     assert {each.attributes["stepwell.execution_id"] for each in named(exporter, "run t.plain")} == sampled
     assert len(named(exporter, "shelf")) == len(sampled)
     assert 0 < len(sampled) < len(runs)
+
+
+@workflow(name="t.apart")
+async def apart(cents: int) -> int:
+    return await traced_steps.traced.aio(cents)
+
+
+def test_spans_of_a_step_in_a_process_are_inside_of_the_steps_span(
+    well: Stepwell, spans: InMemorySpanExporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(traced_steps.SPANS, str(tmp_path / "spans.txt"))
+    assert well.start(apart, 7).result(WAIT) == 7
+    [made] = ended(spans, "traced.step", 1)
+    name, trace_id, parent = (tmp_path / "spans.txt").read_text().split()
+    assert (name, trace_id, parent) == ("inner", f"{made.context.trace_id:032x}", f"{made.context.span_id:016x}")
 
 
 def test_run_belongs_to_the_trace_of_its_caller(well: Stepwell, spans: InMemorySpanExporter) -> None:

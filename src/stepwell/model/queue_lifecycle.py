@@ -437,4 +437,6 @@ def no_slot(workspace_id: str, *, is_paused: bool = False) -> LimitExceeded:
 
 def unknown_workspace(workspace_id: str) -> NotFound:
     """Return the refusal of a workspace that does not exist."""
-    return NotFound(f"there is no workspace {workspace_id!r}; put it first, with a tier")
+    return NotFound(
+        f"there is no workspace {workspace_id!r}; put it first, as in well.workspaces.put({workspace_id!r}, tier='free')"
+    )

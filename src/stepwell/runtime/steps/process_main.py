@@ -28,6 +28,7 @@ from stepwell.model.record import Metadata
 from stepwell.runtime.steps.context import StepContext, here
 from stepwell.runtime.steps.frames import read_frame, write_frame
 from stepwell.runtime.steps.outcome import error_names, error_value
+from stepwell.telemetry import inside_of
 
 __all__ = ["StepReply", "Task", "main"]
 
@@ -48,6 +49,8 @@ class Task(msgspec.Struct, frozen=True):
     """The name of the step."""
     started_by: msgspec.Raw
     """The trigger as it is stored; null if there is none."""
+    span: tuple[str, str, int] | None = None
+    """The trace id, span id and flags of the attempt's span, if there is one."""
 
 
 class StepReply(msgspec.Struct, frozen=True):
@@ -91,8 +94,9 @@ def _reply(task: Task) -> StepReply:
         arguments, keywords = step.decode_call(bytes(task.call))
         caller.set(None)
         here.set(context)
-        result = step.function(*arguments, **keywords)
-        output = step.encode(asyncio.run(result) if step.is_async else result, task.limits)
+        with inside_of(task.span):
+            result = step.function(*arguments, **keywords)
+            output = step.encode(asyncio.run(result) if step.is_async else result, task.limits)
         batch = context.buffer.batch()
         landing = [each for each in batch if isinstance(each, WriteState)]
         if len(landing) < len(batch):

@@ -15,6 +15,7 @@ from stepwell.runtime.steps.context import StepContext
 from stepwell.runtime.steps.outcome import Told
 from stepwell.runtime.steps.process_main import StepReply, Task
 from stepwell.runtime.steps.process_pool import ChildProcess
+from stepwell.telemetry import span_of_caller
 
 __all__ = ["StepProcess"]
 
@@ -58,4 +59,5 @@ def _task(step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...]
         context.buffer.limits,
         step.name,
         msgspec.Raw(context.started_by or b"null"),
+        span_of_caller(),
     )
