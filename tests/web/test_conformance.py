@@ -48,3 +48,33 @@ def test_the_server_keeps_to_its_document(name: str, schema: schemathesis.schema
         case.call_and_validate(headers={"Authorization": "Bearer " + server.tokens["acme"]})
 
     check()
+
+
+def test_operations_in_the_order_of_their_links_keep_to_the_document(schema: schemathesis.schemas.BaseSchema, server: Running):
+    answered: set[tuple[str, bool]] = set()
+    linked = schema.exclude(operation_id=sorted(LEFT_OUT))
+
+    class Machine(linked.as_state_machine()):
+        """Calls operations with what the replies before named."""
+
+        def get_call_kwargs(self, case: schemathesis.Case) -> dict[str, dict[str, str]]:
+            (case.query or {}).pop("workspace", None)
+            return {"headers": {"Authorization": "Bearer " + server.tokens["acme"]}}
+
+        def validate_response(self, response: schemathesis.Response, case: schemathesis.Case, **options: object) -> None:
+            super().validate_response(response, case, **options)
+            answered.add((case.operation.definition.raw["operationId"], response.status_code < 300))
+
+    Machine.run(
+        settings=settings(
+            max_examples=12,
+            stateful_step_count=8,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+            database=None,
+        )
+    )
+    # What is only found by an id that a reply named.
+    follow_ups = {route.name for route in TABLE.routes if {"execution_id", "item_id"} & set(route.parameters)} - {"put_run"}
+    assert {name for name, is_success in answered if is_success} & follow_ups

@@ -47,6 +47,24 @@ async def release() -> bool:
 
 
 @async_test
+async def test_an_approval_is_decided_by_an_approver_at_an_address_of_its_own():
+    async with served() as api, api.client("operator") as client, api.client("rival") as rival:
+        for name, workflow_name in (("r", "release"), ("s", "approve")):
+            await client.put(f"{V1}/runs/{name}", json={"workflow": workflow_name})
+            while await api.well.run(name).status() != "WAITING":  # noqa: ASYNC110 - its worker has it there soon
+                await asyncio.sleep(0.01)
+        decision = {"name": "approval", "is_approved": False, "comment": "too early"}
+        refused = await client.post(f"{V1}/runs/r/approve", json=decision)
+        assert (refused.status_code, "only ann" in refused.text) == (422, True)
+        assert (await rival.post(f"{V1}/runs/r/approve", json={**decision, "by": "ann"})).status_code == 404
+        assert (await client.post(f"{V1}/runs/r/approve", json={**decision, "name": "other"})).status_code == 404
+        assert (await client.post(f"{V1}/runs/s/approve", json={"name": "approve"})).status_code == 422
+        done = await client.post(f"{V1}/runs/r/approve", json={**decision, "by": "ann"})
+        assert (done.status_code, done.json()["action"]) == (202, "approve")
+        assert await api.well.run("r").result(timeout=20) is False
+
+
+@async_test
 async def test_a_link_is_given_to_an_approver_and_no_answer_of_another_uses_it_up():
     async with served() as api, api.client("operator") as client, api.client(None) as somebody:
         await client.put(f"{V1}/runs/r", json={"workflow": "release"})

@@ -40,6 +40,8 @@ class ItemSummary(PlainRecord, frozen=True, kw_only=True):
     error: str | None = None
     is_erased: bool = False
     """Whether its input was erased with its subject."""
+    key: str | None = None
+    """Its idempotency key; ``schedule:NAME:...`` for one that a schedule enqueued."""
     secrets: tuple[str, ...] = ()
     """The names of keys and fields of its input whose values are shown nowhere."""
     number: int = 0
@@ -69,6 +71,7 @@ class ItemSummary(PlainRecord, frozen=True, kw_only=True):
             holder=item.holder,
             error=_UNREADABLE if item.input == UNREADABLE_INPUT and item.error is None else item.error,
             is_erased=item.input == ERASED_INPUT,
+            key=item.key,
             secrets=() if given is None else given.secrets,
             number=item.number,
         )

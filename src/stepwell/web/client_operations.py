@@ -106,6 +106,36 @@ class Operations:
             "GET", "/approvals", {200: Page[OpenOffer]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
         )
 
+    def approve_run(
+        self,
+        execution_id: str,
+        *,
+        name: str,
+        is_approved: bool = True,
+        comment: str = "",
+        by: str | None = None,
+        idempotency_key: str | None = None,
+        workspace: str | None = None,
+    ) -> Accepted:
+        """Approve or reject what a run waits for.
+
+        - ``execution_id``: the run.
+        - ``name``: of the approval, as ``GET /approvals`` has it.
+        - ``is_approved``: whether it is approved, or rejected.
+        - ``comment``: a word about the decision, for whoever reads its result.
+        - ``by``: the person who decides; null: the name of the token.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "POST",
+            f"/runs/{quote(execution_id, safe='')}/approve",
+            {202: Accepted},
+            {"workspace": workspace},
+            {"name": name, "is_approved": is_approved, "comment": comment, "by": by},
+            {"Idempotency-Key": idempotency_key},
+        )
+
     def create_link(
         self,
         execution_id: str,

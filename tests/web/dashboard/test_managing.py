@@ -120,7 +120,8 @@ async def test_a_schedule_is_made_paused_run_backfilled_and_deleted():
         span = {"start": "2026-01-01T00:00", "end": "2026-01-11T00:00"}
         counted = text_of(await person.open("/schedules/nightly", params=span))
         assert "10 ticks from" in counted
-        assert len(await person.well.queue.list(workspace="acme")) == 1  # counting enqueues nothing
+        [item] = await person.well.queue.list(workspace="acme")  # counting enqueues nothing
+        assert f'href="/items/{item.item_id}" title="Queued' in (await person.open("/schedules/nightly")).text
         await person.send("/schedules/nightly/backfill", **span)
         assert len(await person.well.queue.list(workspace="acme")) == 11
         await person.send("/schedules/nightly/delete")
@@ -261,6 +262,7 @@ async def test_the_receipts_of_a_run_are_verified_and_exported():
         assert (await person.open("/receipts?run=g")).headers["location"] == "/receipts/g"
         page = await person.open("/receipts/g")
         assert "Verified" in text_of(page)
+        assert "Every receipt of this run is sound" in text_of(await person.open("/receipts?verify=1"))
         [link] = re.findall(r'href="(/api/v1/runs/g/proof[^"]*)"', page.text)
         assert (await person.open(link)).status_code == 200
 

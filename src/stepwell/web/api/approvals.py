@@ -15,7 +15,7 @@ from stepwell.model.status import Status
 from stepwell.model.value import Value
 from stepwell.runtime.progress import Offer
 from stepwell.state.history import ExecutionSummary
-from stepwell.web.api.runs import owned_run
+from stepwell.web.api.runs import Accepted, owned_run
 from stepwell.web.hiding import hider_of, without_secrets
 from stepwell.web.paging import PageQuery, page_reply
 from stepwell.web.problem import HttpProblem
@@ -43,6 +43,19 @@ class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
     approvers: list[str] = []
     """The people who may answer; empty: all."""
     details: Value = None
+
+
+class ApproveRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A decision on an approval."""
+
+    name: Name
+    """Of the approval, as ``GET /approvals`` has it."""
+    is_approved: bool = True
+    """Whether it is approved, or rejected."""
+    comment: Annotated[str, Meta(max_length=2_000)] = ""
+    """A word about the decision, for whoever reads its result."""
+    by: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    """The person who decides; null: the name of the token."""
 
 
 class CreateLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,6 +124,22 @@ async def list_approvals(call: Call) -> Reply:
     return page_reply(call, found, signer.cursor(binding, page[-1]) if len(runs) > len(page) else None)
 
 
+async def approve_run(call: Call) -> Reply:
+    """Approve or reject what a run waits for."""
+    summary, body = await owned_run(call), call.body
+    offer = await offer_of(call.well, summary, body.name)
+    if offer.kind != "approval":
+        raise HttpProblem("invalid", f"{body.name!r} is no approval; send it as a signal")
+    by = body.by or call.identity.name
+    if offer.approvers and by not in offer.approvers:
+        raise HttpProblem("invalid", f"only {', '.join(offer.approvers)} may answer; name one of them in `by`")
+    answer: dict[str, Value] = {"by": by, "is_approved": body.is_approved}
+    if body.comment:
+        answer["comment"] = body.comment
+    await call.well.run(summary.execution_id).signal(offer.name, answer)
+    return Reply(Accepted(execution_id=summary.execution_id, action="approve"), 202)
+
+
 async def create_link(call: Call) -> Reply:
     """Create a link that sends one signal, once."""
     summary, body = await owned_run(call), call.body
@@ -132,6 +161,15 @@ async def create_link(call: Call) -> Reply:
 
 ROUTES = (
     api_route("GET /approvals", list_approvals, Page[OpenOffer], query=PageQuery),
+    api_route(
+        "POST /runs/{execution_id}/approve",
+        approve_run,
+        Accepted,
+        Role.OPERATOR,
+        body=ApproveRun,
+        status=202,
+        example={"name": "release", "is_approved": True, "comment": "fine"},
+    ),
     api_route(
         "POST /runs/{execution_id}/links",
         create_link,

@@ -35,7 +35,17 @@ from stepwell.web.preconditions import check_if_match
 from stepwell.web.problem import HttpProblem
 from stepwell.web.route import Call, Page, Reply, api_route
 
-__all__ = ["ROUTES", "RUN_FIELDS", "STREAM_FIELDS", "FoundRuns", "check_owned", "find_runs", "owned_run", "preferred_wait"]
+__all__ = [
+    "ROUTES",
+    "RUN_FIELDS",
+    "STREAM_FIELDS",
+    "Accepted",
+    "FoundRuns",
+    "check_owned",
+    "find_runs",
+    "owned_run",
+    "preferred_wait",
+]
 
 STREAM_FIELDS: dict[str, frozenset[str] | None] = {"status": frozenset(map(str, Status)), "workflow": None}
 """The fields by which streams of runs are filtered."""

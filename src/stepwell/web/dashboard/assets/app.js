@@ -91,6 +91,7 @@
     else if (e.key === "j") step(1);
     else if (e.key === "k") step(-1);
     else if (e.key === "x" || e.key === "X") select(e.key === "X");
+    else if (e.key === ".") $(".actions summary,.actions a,.actions button,.bulk button")?.focus();
     else if (e.key === "/") ($("#filter") || $("#search")).focus();
     else {
       const found = all(`[data-key="${CSS.escape(e.key)}"]`).find(each => !each.disabled && each.getClientRects().length);

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import RedirectResponse
 
+from stepwell.model.receipt_chain import Verification
 from stepwell.web.dashboard.screen import Crumb, Shown, View, screen, segment
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ async def show_receipts(view: View) -> Shown | Response:
     if asked:
         return RedirectResponse(view.url(f"/receipts/{segment(asked)}"), 303)
     page = await view.get("list_runs", limit=50, cursor=view.query.get("cursor"))
-    return Shown(template="receipts.html", title="Receipts", values={"page": page})
+    found: dict[str, Verification] = {}
+    for each in page.items if "verify" in view.query else ():
+        found[each.execution_id] = await view.get("verify_run", {"execution_id": each.execution_id})
+    return Shown(template="receipts.html", title="Receipts", values={"page": page, "found": found})
 
 
 async def show_verification(view: View) -> Shown:

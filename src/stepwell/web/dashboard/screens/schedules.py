@@ -10,16 +10,21 @@ from msgspec import UNSET
 from starlette.responses import RedirectResponse
 
 from stepwell.model.access import Role
+from stepwell.queue.item import ItemSummary
 from stepwell.queue.schedule import ScheduleSummary
 from stepwell.web.dashboard.cron_words import cron_words
 from stepwell.web.dashboard.form_fields import field_fault, json_field, moment_field, span_ms_field
 from stepwell.web.dashboard.rendering import readable_ms
 from stepwell.web.dashboard.screen import Crumb, Shown, View, screen, segment
+from stepwell.web.filters import filter_text
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
 __all__ = ["SCREENS"]
+
+
+_OUTCOMES = 20
 
 
 class Tick(NamedTuple):
@@ -69,6 +74,7 @@ async def show_schedule(view: View) -> Shown:
         "schedule": schedule,
         "words": words_of(schedule),
         "ticks": ticks_of(moments, schedule.zone),
+        "outcomes": await _outcomes(view, schedule),
         "span": None,
     }
     if view.query.get("start") and view.query.get("end"):
@@ -77,6 +83,14 @@ async def show_schedule(view: View) -> Shown:
         values["span"] = {"count": len(found), "ticks": ticks_of(found[:5], schedule.zone), "start": start, "end": end}
     crumbs = (Crumb(label="Schedules", url=view.url("/schedules")),)
     return Shown(template="schedule.html", title=schedule.name, values=values, crumbs=crumbs)
+
+
+async def _outcomes(view: View, schedule: ScheduleSummary) -> list[ItemSummary]:
+    """Return the last items that a schedule enqueued, the oldest first, among the newest of its workflow and queue."""
+    terms = filter_text({"workflow": schedule.workflow_id, "queue": schedule.queue})
+    items: list[ItemSummary] = (await view.get("list_items", filter=terms, limit=200)).items
+    own = [each for each in items if (each.key or "").startswith(f"schedule:{schedule.name}:")]
+    return own[:_OUTCOMES][::-1]
 
 
 async def show_new_schedule(view: View) -> Shown:
