@@ -24,6 +24,7 @@ from stepwell.flow.definition.node import Definition
 
 __all__ = ["main"]
 
+_BACKUPS = ".stepwell/backups"
 _LEASE_SECONDS = 5
 """How soon the next process takes over the runs of one that had to be killed."""
 
@@ -50,7 +51,14 @@ def main() -> None:
                 print(json.dumps({"stepwell_dev": address}), flush=True)  # noqa: T201 - the parent reads it
 
             well = AsyncStepwell(options["url"], lease_seconds=_LEASE_SECONDS)
-            serve(well, port=options["port"], grace_seconds=options["grace_seconds"], prepare=prepare, on_ready=say_ready)
+            serve(
+                well,
+                port=options["port"],
+                grace_seconds=options["grace_seconds"],
+                backups=_BACKUPS,
+                prepare=prepare,
+                on_ready=say_ready,
+            )
         except SystemExit as error:
             if error.code == 1:
                 complain(given, StepwellError(f"the server could not listen on port {options['port']}; choose another with --port"))

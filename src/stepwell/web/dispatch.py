@@ -92,7 +92,9 @@ class RequestDispatcher:
         chosen = query.pop("fields", None) if choosable_fields(route) else None
         if identity is None:
             if route.role is not None:
-                raise HttpProblem("unauthorized", "send `Authorization: Bearer <token>`; make a token with: stepwell token create")
+                given = "authorization" in request.headers
+                fault = "this token is unknown, expired or revoked" if given else "send `Authorization: Bearer <token>`"
+                raise HttpProblem("unauthorized", f"{fault}; make a token with: stepwell token create")
             identity, workspace = Identity(name="", role=Role.VIEWER, workspace=None), DEFAULT_WORKSPACE
         else:
             headers |= self._server.rates.take(identity, is_write=is_write)

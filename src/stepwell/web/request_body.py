@@ -109,5 +109,5 @@ def convert(value: Any, kind: Any, *, is_text: bool = False, what: str = "body")
     except msgspec.ValidationError as error:
         detail, _, where = str(error).partition(" - at `$")
         pointer = where.rstrip("`").replace("[...]", "/*").replace(".", "/").replace("[", "/").replace("]", "")
-        detail = detail.replace("Object contains", "there is").replace("Object missing", "there is no")
+        detail = detail.replace("Object contains", "there is an").replace("Object missing", "there is no")
         raise HttpProblem("invalid", f"{what}: {detail}", faults=[Problem("invalid", detail, pointer)]) from None
