@@ -138,13 +138,35 @@ def _type_name(content: dict[str, Any]) -> str:
     return str(schema.get("$ref", "")).rpartition("/")[2]
 
 
+_GROUPS = {
+    "openapi.json": "server",
+    "whoami": "server",
+    "system": "server",
+    "problems": "server",
+    "backups": "server",
+    "migrations": "server",
+    "run_counts": "runs",
+    "run_hours": "runs",
+    "events": "runs",
+    "bulk": "runs",
+    "tombstones": "retention",
+    "queues": "queue",
+    "workers": "queue",
+    "tiers": "workspaces",
+    "workflows": "definitions",
+    "webhook_deliveries": "webhooks",
+}
+"""Where the page lists addresses whose first word has no section of its own."""
+
+
 async def show_api(view: View) -> Shown:
     """Show the addresses of the HTTP API: what they take, return and need."""
     document = await view.get("get_openapi")
     groups: dict[str, list[Operation]] = {}
     for path, methods in document["paths"].items():
         for method, about in methods.items():
-            groups.setdefault(about["tags"][0], []).append(Operation(method.upper(), path, about))
+            tag: str = about["tags"][0]
+            groups.setdefault(_GROUPS.get(tag, tag.replace("_", " ")), []).append(Operation(method.upper(), path, about))
     values = {"groups": groups, "schemas": dict(sorted(document["components"]["schemas"].items())), "base": f"{view.root}/api/v1"}
     return Shown(template="api.html", title="HTTP API", values=values)
 
