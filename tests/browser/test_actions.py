@@ -243,7 +243,7 @@ async def test_a_link_is_made_and_answered_by_somebody_without_an_account(chromi
         await visit.go("/approvals")
         card = visit.page.get_by_role("region", name="approve, by-link")
         await expect(card).to_be_visible()  # the page follows until the run waits
-        await card.get_by_text("A link for somebody without an account").click()
+        await card.get_by_text("A link for a person without an account").click()
         await card.get_by_label("For whom").fill("Ann")
         await card.get_by_role("button", name="Make the link").click()
         link = await visit.page.locator("#link").inner_text()

@@ -1,4 +1,4 @@
-"""Approvals: what waits for people, and links with which somebody without an account answers."""
+"""Approvals: what waits for people, and links with which a person without an account answers."""
 
 from __future__ import annotations
 

@@ -400,7 +400,7 @@ async def test_an_approval_is_answered_on_the_page():
         result = await person.well.run("h").result(timeout=20)
         assert result["is_approved"] is True
         assert await reason_of(person) == "yes"
-        assert "No run waits for somebody" in text_of(await person.open("/approvals"))
+        assert "No run waits for a person" in text_of(await person.open("/approvals"))
 
 
 @async_test

@@ -227,12 +227,14 @@ class LockedItems:
         """Replace an item."""
         self._items[before.item_id] = after
         self._changed.add(before.item_id)
+        # Inputs are large and seldom change: a statement of its own writes them, and `update_items` leaves them out.
         if (before.workflow_id, before.version, before.input) != (after.workflow_id, after.version, after.input):
             self._requested.add(before.item_id)
         if before.workspace_id in self._rooms:
             self._rooms[before.workspace_id] += (before.status is ItemStatus.QUEUED) - (after.status is ItemStatus.QUEUED)
         if before.workspace_id in self._slots:
             self._slots[before.workspace_id] += (before.status in ACTIVE) - (after.status in ACTIVE)
+        # A start frees nothing; every other change may make an item ready or a slot free.
         if after.status is not ItemStatus.DISPATCHED:
             self._topics.add("queue")
 
@@ -250,6 +252,7 @@ class LockedItems:
         """Apply all of a commit's queue changes, or none. Return the reason if they are refused."""
         if not commit.items:
             return None if commit.mark is None else self._mark(commit.mark, commit.execution_id)
+        # Each request is admitted on the items as the one before left them, so a refusal in the middle has to undo all.
         before = dict(self._items), dict(self._keys), dict(self._rooms), dict(self._new), dict(self._slots)
         changes = set(self._changed), set(self._requested)
         answers = [admit(new, self, self._now_ms) for new in commit.items]

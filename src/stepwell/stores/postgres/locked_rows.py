@@ -173,6 +173,7 @@ class LockedRows:
     def add_commit(self, commit: Commit) -> None:
         """Add a commit, with its snapshot if it has one."""
         self.new_commits.append(commit)
+        # A repeated commit later in this group has to find it, too.
         self.seen[commit.execution_id, commit.commit_id] = StoredCommit(commit.revision, commit.header, commit.body)
         if commit.snapshot is not None:
             self.add_snapshot(commit.execution_id, commit.snapshot)
@@ -184,6 +185,7 @@ class LockedRows:
     def bury(self, execution_id: str) -> None:
         """Delete an execution with its history; its id stays taken."""
         head = self.heads.pop(execution_id)
+        # The row stays as a tombstone, and its fence rises: the holder of its lease cannot commit to it.
         gone = msgspec.structs.replace(head, holder=None, lease_until_ms=None, wake_ms=None, fence=head.fence + 1)
         self.deleted[execution_id] = gone
         self.changed_heads.add(execution_id)
@@ -215,6 +217,7 @@ class LockedRows:
         """Return an entry as the units so far leave it."""
         if (scope, key) not in self.entries:
             found = self._fetch_entry(scope, key)
+            # The statement that clears the scope has not run yet, so the database still shows the value.
             if found is not None and found.data is not None and scope in self.cleared:
                 found = StoredEntry(None, self.cleared[scope], self.now_ms)
             self.entries[scope, key] = found

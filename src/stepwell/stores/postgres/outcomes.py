@@ -146,6 +146,7 @@ def decide(rows: LockedRows, unit: Unit, limits: Limits) -> Outcome:
 
 
 def _commit(rows: LockedRows, commit: Commit, limits: Limits) -> Outcome:
+    # First of all: a retry of a commit that landed meets its own writes, and would be refused for them.
     seen = rows.seen.get((commit.execution_id, commit.commit_id))
     if seen is not None:
         return Seen(seen.header, seen.body)
@@ -156,6 +157,7 @@ def _commit(rows: LockedRows, commit: Commit, limits: Limits) -> Outcome:
     resolution = _resolve(rows, commit.ops, limits) if commit.ops else None
     if isinstance(resolution, StepwellError):
         return resolution
+    # The last thing that can refuse the commit, so that nothing of it has to be taken back from the rows.
     if commit.items or commit.mark is not None:
         refusal = rows.queue.apply_commit(commit)
     if refusal is not None:
@@ -189,6 +191,7 @@ def _rest(rows: LockedRows, execution_id: str, rest: Rest) -> None:
     """Release a lease with the time of the next wake-up, which is now if the execution was nudged meanwhile."""
     head = rested(rows.heads[execution_id], rest, rows.now_ms, is_nudged=execution_id in rows.nudged)
     rows.move(head)
+    # The nudge is used up by this rest; one that comes later finds the execution at rest and wakes it.
     rows.nudged.discard(execution_id)
     if head.wake_ms is not None and head.wake_ms <= rows.now_ms:
         rows.topics.add("due")
@@ -198,6 +201,7 @@ def _nudge(rows: LockedRows, execution_ids: Sequence[str]) -> None:
     """Make executions due now, or as soon as their holders release them."""
     for execution_id in execution_ids:
         head = rows.heads.get(execution_id)
+        # An execution that has ended is never due again.
         if head is None or head.status in FINAL:
             continue
         rows.nudged.add(execution_id)
@@ -307,6 +311,7 @@ def _adopt(rows: LockedRows, adoption: Adoption, _: Limits) -> Outcome:
 
 
 def _sweep(rows: LockedRows, sweep: Sweep, limits: Limits) -> Outcome:
+    # The rows were locked after they were found: a key that was set again meanwhile is no longer expired.
     ops = [Delete(scope, key) for scope, key in rows.expired(rows.swept[: sweep.limit])]
     resolution = _resolve(rows, ops, limits)
     if isinstance(resolution, StepwellError):

@@ -116,6 +116,7 @@ def _written(unit: Unit, call: ScriptCall, rest: Sequence[Any]) -> Written:
 
 
 def _conflict(unit: Commit, actual: int) -> Conflict:
+    # A server with asynchronous persistence can come back with an older state than it has acknowledged.
     expected = unit.revision - 1
     if actual < expected:
         return Conflict(
@@ -183,6 +184,7 @@ class ScriptCall:
 
     def command(self, group: str = "", stop: bytes = b"") -> Command:
         """Return the command to send; with the name of its group if an earlier unit may stop it (``includes/group_order.lua``)."""
+        # Units that build on each other are sent in one pipeline: once one is stale, those after it must not land.
         keys = (*self.keys, stop) if group else self.keys
         return ("EVALSHA", SCRIPTS[self.script].sha, len(keys), *keys, *self.arguments, group)
 

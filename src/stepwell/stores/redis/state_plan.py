@@ -98,6 +98,7 @@ class StatePlan:
         reads: list[Command] = [("HMGET", tables[path], "", *keys) for path, keys in wanted.items()]
         owners = sorted({name for name in map(workspace_of, wanted) if name})
         rooms = [self._room_call(owners)] if owners else []
+        # The server's clock decides which of the rows have expired, so it is read with them.
         (seconds, micros), *found = self._read_commands([("TIME",), *reads, *rooms])
         if rooms:
             self._read_rooms(owners, found.pop())
@@ -170,10 +171,12 @@ class StatePlan:
     def _write(self, path: str, resolution: Resolution) -> ScopeWrite:
         scope, keys = self._scopes[path], self._keys.scope(path)
         is_changed = path in resolution.totals or any(address[0] == path for address in resolution.entries)
+        # A scope that is only read is compared as well: what the unit decided must still hold when its script runs.
         if not is_changed:
             return ScopeWrite(path, keys, scope.raw, b"")
         totals: ScopeTotals = resolution.totals.get(path, scope.totals)
         write = ScopeWrite(path, keys, scope.raw, pack_totals(scope.edition + 1, totals))
+        # Every change gets a new edition, even one that leaves revision and sizes as they were, so that a comparison finds it.
         write.is_new, write.cleared = not scope.totals.keys, resolution.cleared.get(path)
         write.grown = resolution.grown.get(path, 0)
         if write.cleared is not None:

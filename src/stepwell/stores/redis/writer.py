@@ -51,6 +51,7 @@ class RedisWriter:
         for number in range(_ROUNDS):
             try:
                 outcomes |= self._round(units, waiting, is_first=number == 0)
+            # An earlier round may have written units: those keep their outcomes, and the error is that of the others.
             except StepwellError as error:
                 if not outcomes:
                     raise
@@ -58,6 +59,7 @@ class RedisWriter:
             waiting = [index for index in waiting if index not in outcomes]
             if not waiting:
                 break
+            # Random, or two processes that met once would meet again in every round.
             time.sleep(random.uniform(0, min(0.001 * 2**number, _LONGEST_PAUSE_SECONDS)))  # noqa: S311 - no secret
         return [outcomes[index] if index in outcomes else _busy() for index in range(len(units))]
 
@@ -94,6 +96,7 @@ class RedisWriter:
         state = StatePlan(self._reader.read, self._keys, self._limits, self._ahead_ms())
         if ops:
             state.read(ops)
+        # Units are planned on the state that earlier units of the group will leave, before any of them is sent.
         plans: list[ScriptCall | StepwellError] = []
         # The general path finds the reason why a commit did not land by the fast one.
         on_fast_path = alone(units) if is_first else set[str]()
@@ -128,6 +131,7 @@ class RedisWriter:
         group = secrets.token_hex(8) if may_stop else ""
         replies = self._connection.exchange([call.command(group, self._keys.stop) for call in calls])
         if any(isinstance(reply, exceptions.NoScriptError) for reply in replies):
+            # A restarted server has forgotten its scripts; the units are planned again in the next round.
             load_scripts(self._connection)
         _raise_if_none_answered(replies)
         return replies

@@ -71,6 +71,7 @@ class SqliteTransaction:
         together: dict[str, tuple[str, int, Commit]] = {}
         for place, unit in enumerate(units):
             statement = batch_statement(unit, self._numbers)
+            # A second commit to the same execution builds on the first, which has to be written before it.
             if statement is not None and isinstance(unit, Commit) and unit.execution_id not in together:
                 together[unit.execution_id] = statement, place, unit
                 continue
@@ -84,6 +85,7 @@ class SqliteTransaction:
             those = [(place, commit) for each, place, commit in together.values() if each == statement]
             for start in range(0, len(those), MOST_AT_ONCE):
                 batch = those[start : start + MOST_AT_ONCE]
+                # One statement writes all or none; if one commit cannot land, each is written alone to find its reason.
                 if not self._write_batch(statement, [commit for _, commit in batch]):
                     for place, commit in batch:
                         outcomes[place] = self.write(commit)
@@ -95,6 +97,7 @@ class SqliteTransaction:
             return False
         fault("store.commit_written")
         if statement == FIRST:
+            # An execution that rests or ends with its first commit is not written to soon.
             self._learn_numbers([commit.execution_id for commit in commits if commit.rest is None])
         if self._queue is not None:
             self._queue.forget()
@@ -136,6 +139,7 @@ class SqliteTransaction:
 
     def _commit_with_mark(self, commit: Commit, mark: ItemMark) -> Outcome:
         """Write a commit and the mark of its execution's queue item."""
+        # Planned before the commit is written, so that a lost claim refuses it without a rollback.
         after = self.queue.plan_mark(mark, commit.execution_id)
         if isinstance(after, StepwellError):
             return self._seen(commit) or after
@@ -148,6 +152,7 @@ class SqliteTransaction:
         resolution = self.entries.resolve(commit.ops) if commit.ops else None
         if isinstance(resolution, StepwellError):
             return self._late(commit) or resolution
+        # An id that Stepwell made names its revision, so a repeated one is found by the write itself, which then fails.
         broken = self._seen(commit) if commit.is_named else None
         broken = broken or (self.locks.broken(commit.guards) if commit.guards else None)
         if broken is not None:
@@ -273,6 +278,7 @@ class SqliteTransaction:
         if not rows:
             return no_revision(archiving)
         self._do.run("archive_commits", rows[0][0], through)
+        # An id that the caller chose stays, without its receipt, so that a repeated commit cannot land a second time.
         self._do.run("empty_named_commits", rows[0][0], through)
         self._do.run("delete_snapshots", rows[0][0], through)
         self._write_snapshot(rows[0][0], archiving.snapshot)
