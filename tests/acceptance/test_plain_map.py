@@ -16,6 +16,7 @@ from tests.support.polling import until
 import stepwell
 from stepwell import ExecutionCancelled, ExecutionFailed, Retry, Status, StepFailed, Stepwell, step, workflow
 from stepwell.testing import crash_everywhere
+from stepwell.testing.store_access import worker_of
 
 WAIT = 20
 calls: Counter[Any] = Counter()
@@ -238,7 +239,7 @@ def test_worker_that_is_to_stop_begins_no_more_of_them(file_url: str) -> None:
         well.start(slowly, [1, 2, 3, 4], execution_id="s")
         while len(calls) < 2:
             assert not gate.wait(0.01)
-        session = well._host.worker._sessions["s"]
+        session = worker_of(well).sessions["s"]
         well.drain()
         while not session._is_handing_back:
             assert not gate.wait(0.01)

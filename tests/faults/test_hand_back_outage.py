@@ -20,7 +20,7 @@ from stepwell.model.commit import Acquire, ClaimDue, Commit, Outcome, Unit, Unlo
 from stepwell.model.queue_item import Claimed, ClaimItems, ReturnItem
 from stepwell.queue.dispatcher import BATCH
 from stepwell.runtime import shutdown
-from stepwell.testing.store_access import parts_of, store_under
+from stepwell.testing.store_access import parts_of, store_under, worker_of
 
 WAIT = 60
 LONG = 600
@@ -159,7 +159,7 @@ def rests(well: Any, execution_id: str) -> int:
 
 
 def writer_of(well: Any, execution_id: str) -> Any:
-    return well._host.worker._sessions[execution_id]._writer
+    return worker_of(well).sessions[execution_id]._writer
 
 
 def wait_until(is_so: Callable[[], Any]) -> None:
@@ -206,7 +206,7 @@ def test_hand_back_whose_reply_was_lost_is_not_made_twice(well: Any, trouble: Tr
     """T03: it has landed, and whoever tries again is told so as soon as anybody can say it."""
     trouble.lose_reply(lambda commit: commit.status == Status.WAITING)
     run = well.start(waiting, execution_id="w")
-    sessions = well._host.worker._sessions
+    sessions = worker_of(well).sessions
     wait_until(lambda: run.status() == Status.WAITING and "w" not in sessions)
     assert (rests(well, "w"), trouble.blind) == (1, 0)
     run.signal("go", "on")
@@ -260,8 +260,8 @@ def test_worker_whose_store_says_nothing_ends_in_time_and_hands_nothing_back_aft
             await well.start(both, execution_id="b")
             await asyncio.to_thread(entered.wait, WAIT)
             await asyncio.to_thread(is_writing.wait, WAIT)
-            worker, work = well._host.worker, well._host._task
-            writer = worker._sessions["b"]._writer
+            worker, work = worker_of(well), well._host._task
+            writer = worker.sessions["b"]._writer
             await well.drain(0)
             await work
             gate.set()
@@ -341,7 +341,7 @@ def test_run_that_cannot_be_resumed_without_its_store_is_handed_back(
     """It goes back as it was, WAITING or PENDING, and long before the lease of the session that could not begin ends."""
     if begun == "waiting":
         run = well.start(waiting, execution_id="w")
-        wait_until(lambda: run.status() == Status.WAITING and "w" not in well._host.worker._sessions)
+        wait_until(lambda: run.status() == Status.WAITING and "w" not in worker_of(well).sessions)
         trouble.be_away(3)
         run.signal("go", "on")
     else:

@@ -12,6 +12,7 @@ from tests.support.store_urls import url_of
 
 import stepwell
 from stepwell import ExecutionEnded, NotFound, Status, Stepwell, fault_points, step, workflow
+from stepwell.testing.store_access import worker_of
 
 WAIT = 60
 calls: Counter[str] = Counter()
@@ -139,7 +140,7 @@ def test_late_completion_of_a_step_of_a_cancelled_run_is_recorded_and_changes_no
         run = well.start(holding)
         assert entered.wait(WAIT)
         run.cancel()
-        _wait_until(lambda: well._host.worker._sessions[run.execution_id]._waits.cancel is not None)
+        _wait_until(lambda: worker_of(well).sessions[run.execution_id]._waits.cancel is not None)
         release.set()
         with pytest.raises(stepwell.ExecutionCancelled):
             run.result(WAIT)

@@ -82,7 +82,7 @@ def kinds(outcomes: Sequence[Outcome]) -> list[type]:
 
 def round_trips(store: PostgresStore, units: list[Unit], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements, or the pipelines of them, that a write sends: one word for each round trip."""
-    link, sent = store._writer._fresh_connection(), []
+    link, sent = store.writer.fresh_connection(), []
     run_all, exchange = link.run_all, link._exchange
     with monkeypatch.context() as patch:
         patch.setattr(link, "run_all", lambda asked: sent.append("+".join(name for name, _ in asked)) or run_all(asked))
@@ -275,12 +275,12 @@ def test_processes_that_write_the_same_in_opposite_orders_never_wait_in_a_circle
 
 def short_way(store: PostgresStore, units: list[Unit]) -> list[Outcome]:
     """Write units without the second try that a deadlock would get."""
-    return store._writer._write_fast(store._writer._fresh_connection(), units)
+    return store.writer.write_fast(store.writer.fresh_connection(), units)
 
 
 def pid_of(store: PostgresStore) -> int:
     """The server's process for a store's writer, which may be in the middle of something."""
-    link = store._writer._connection
+    link = store.writer._connection
     assert link is not None
     return link._pgconn.backend_pid
 

@@ -98,7 +98,7 @@ def test_listener_is_not_told_of_what_its_own_store_writes(store: PostgresStore,
 
 def test_what_a_connection_brings_to_an_end_after_it_was_given_up_is_news(store: PostgresStore) -> None:
     """T03: its server may commit what nobody here was told of, and only the notification says so."""
-    link = store._writer._fresh_connection()
+    link = store.writer.fresh_connection()
     assert store._is_served_by(link.server_process)
     link.close()
     assert not store._is_served_by(link.server_process)

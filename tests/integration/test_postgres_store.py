@@ -200,7 +200,7 @@ def test_store_works_without_prepared_statements_and_leaves_nothing_in_its_sessi
     left = """SELECT (SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'),
                      current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout'),
                      (SELECT count(*) FROM pg_class WHERE relpersistence = 't')"""
-    link = store._writer._fresh_connection()
+    link = store.writer.fresh_connection()
     assert link._database.execute(left).fetchall() == [(0, 0, "0", "0", 0)]
 
 
@@ -212,12 +212,12 @@ def test_session_that_a_pooler_took_from_another_schema_runs_no_statement_of_tha
     theirs = open_url(postgres_server.url(schema))
     our_run, their_run = (SampleExecution(each, "run").create().grow(2) for each in (store, theirs))
     before = everything(theirs, "run")
-    ours, session = store._writer._fresh_connection(), theirs._writer._fresh_connection()
-    session._statements, store._writer._connection = ours._statements, session
+    ours, session = store.writer.fresh_connection(), theirs.writer.fresh_connection()
+    session._statements, store.writer._connection = ours._statements, session
     with pytest.raises(StoreUnavailable, match="prepare=off"):
         store.write([their_run.commit()])
     assert everything(theirs, "run") == before
-    store._writer._connection = ours
+    store.writer._connection = ours
     our_run.land()
     theirs.close()
     postgres_server.drop_schema(schema)

@@ -131,7 +131,7 @@ def test_fences_rise_from_holder_to_holder_whichever_way_they_came(
     """T19, T21: whoever comes later has the higher fence, also if it began to ask earlier."""
     stores, fences, counter = [open_url(postgres_url) for _ in range(4)], list[int](), [0]
     for store in stores[2:]:
-        monkeypatch.setattr(store._writer, "_path_for", lambda _, store=store: store._writer._write_general)
+        monkeypatch.setattr(store.writer, "_path_for", lambda _, store=store: store.writer.write_general)
 
     def work(number: int) -> None:
         done = 0
@@ -155,7 +155,7 @@ def test_fences_rise_from_holder_to_holder_whichever_way_they_came(
 
 def statements(store: PostgresStore, units: list[Unit], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements, or the pipelines of them, that a write sends: one word for each round trip."""
-    link, sent = store._writer._fresh_connection(), []
+    link, sent = store.writer.fresh_connection(), []
     run_all, exchange = link.run_all, link._exchange
     monkeypatch.setattr(link, "run_all", lambda asked: sent.append("+".join(name for name, _ in asked)) or run_all(asked))
     monkeypatch.setattr(link, "_exchange", lambda name, arguments: sent.append(name) or exchange(name, arguments))

@@ -22,6 +22,7 @@ from tests.web.servers import LIMITS, approve, async_test, fail, greet, served
 
 from stepwell import AsyncStepwell, Conflict
 from stepwell.model.access import Identity, Role
+from stepwell.testing.store_access import parts_of
 from stepwell.web import uvicorn_server
 from stepwell.web.events import Event, EventHub, EventResponse
 from stepwell.web.problem import HttpProblem
@@ -217,7 +218,7 @@ async def test_a_store_that_is_away_is_told_without_a_trace():
     async with served(worker=False) as api, api.client() as client, api.client(address="127.0.0.1") as local:
         token = (await client.get("/api/v1/whoami")).status_code
         assert token == 200
-        api.well._parts.store.close()
+        parts_of(api.well).store.close()
         reply = await client.get(RUNS)
         assert (reply.status_code, reply.json()["code"], reply.json()["retryable"]) == (503, "SW-300", True)
         assert "Traceback" not in reply.text

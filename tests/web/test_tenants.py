@@ -8,6 +8,7 @@ import httpx
 import pytest
 from tests.web.servers import Api, approve, async_test, fail, greet, served
 
+from stepwell.testing.store_access import parts_of
 from stepwell.web.api.route_table import TABLE
 from stepwell.web.route import Route
 
@@ -94,7 +95,7 @@ async def test_another_workspace_gets_nothing_from_any_route(name: str):
     async with served(worker=False) as api, api.client("rival") as rival:
         values = await prepare(api)
         before = await everything(api)
-        called = calls_of(api.well._parts.store)
+        called = calls_of(parts_of(api.well).store)
         reply = await ask(rival, route, values)
         foreign = called.copy()
         assert SECRET not in reply.text

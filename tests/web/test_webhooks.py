@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import json
 from base64 import b64decode, b64encode
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from stepwell import AsyncStepwell, FakeClock, InvalidInput, NotFound, Stepwell
 from stepwell.model.webhook import RETRY_SECONDS, payload_of, signature_of
 from stepwell.pipeline.operations import Write
 from stepwell.runtime.webhook_sender import post
+from stepwell.testing.store_access import parts_of, run_operation, worker_of
 
 __all__ = ["approve", "fail", "greet"]
 
@@ -57,7 +59,7 @@ async def check_messages(url: str) -> None:
 async def test_a_workflow_of_a_worker_sends_its_message():
     sent: list[str] = []
     async with served() as api:
-        [sender] = [each for each in api.well._host.worker.companions if each.name == "the sender of webhooks"]
+        [sender] = [each for each in worker_of(api.well).companions if each.name == "the sender of webhooks"]
         told = asyncio.Event()
         loop = asyncio.get_running_loop()
 
@@ -82,7 +84,7 @@ async def test_a_delivery_is_claimed_once_and_tried_again_for_three_days():
     async with AsyncStepwell("memory://", worker=False, clock=clock) as well:
         await well.webhooks.put("shop", URL)
         await end(well, "a")
-        do, drive = well._parts.webhooks, well._driver.run
+        do, drive = parts_of(well).webhooks, partial(run_operation, well)
         seconds = 0
         for attempt in range(1, len(RETRY_SECONDS) + 2):
             [claimed] = await drive(do.claim_due(10))
@@ -122,13 +124,13 @@ async def test_of_two_workers_that_read_the_same_delivery_one_claims_it():
     async with AsyncStepwell("memory://", worker=False) as well:
         await well.webhooks.put("shop", URL)
         await end(well, "a")
-        do = well._parts.webhooks
+        do = parts_of(well).webhooks
         late = do.claim_due(10)
         effect = late.send(None)
         while not isinstance(effect, Write):
             effect = late.send(effect.query())
-        assert len(await well._driver.run(do.claim_due(10))) == 1  # between the read of the late one and its write
-        assert finished(late, well._parts.store.write([effect.unit])[0]) == []
+        assert len(await run_operation(well, do.claim_due(10))) == 1  # between the read of the late one and its write
+        assert finished(late, parts_of(well).store.write([effect.unit])[0]) == []
 
 
 @async_test
@@ -137,7 +139,7 @@ async def test_a_worker_that_dies_in_an_attempt_leaves_it_to_another():
     async with AsyncStepwell("memory://", worker=False, clock=clock) as well:
         await well.webhooks.put("shop", URL)
         await end(well, "a")
-        do, drive = well._parts.webhooks, well._driver.run
+        do, drive = parts_of(well).webhooks, partial(run_operation, well)
         [late] = await drive(do.claim_due(10))
         clock.advance(61)
         [second] = await drive(do.claim_due(10))
@@ -155,7 +157,7 @@ async def test_a_rotation_signs_with_both_secrets_for_a_day():
         fresh = await well.webhooks.rotate("shop")
         await end(well, "a")
         await end(well, "b")
-        do, drive = well._parts.webhooks, well._driver.run
+        do, drive = parts_of(well).webhooks, partial(run_operation, well)
         first = (await drive(do.claim_due(1)))[0]
         assert first.secrets == (fresh, old)
         clock.advance("25h")
@@ -176,7 +178,7 @@ async def test_a_private_address_and_another_scheme_get_nothing():
             await well.webhooks.put("shop", URL, events=["everything"])
         await well.webhooks.put("shop", "https://127.0.0.1:1/hooks")
         await end(well, "a")
-        [claimed] = await well._driver.run(well._parts.webhooks.claim_due(1))
+        [claimed] = await run_operation(well, parts_of(well).webhooks.claim_due(1))
         assert "not a public address" in str(post(claimed))
 
 

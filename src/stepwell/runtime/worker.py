@@ -7,7 +7,7 @@ import heapq
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -203,6 +203,11 @@ class Worker:
     def held(self) -> int:
         """Return how many executions this worker has leased now."""
         return len(self._sessions)
+
+    @property
+    def sessions(self) -> Mapping[str, Session]:
+        """The sessions that run now, by the ids of their executions."""
+        return self._sessions
 
     def is_alone_with_one(self) -> bool:
         """Return whether a single execution is being run, outside of a step, so that its next commit is all there is to do.

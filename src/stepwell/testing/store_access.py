@@ -11,8 +11,9 @@ from stepwell.app.composition import Parts
 from stepwell.contract.store import Store
 from stepwell.model.commit import Outcome, Unit
 from stepwell.pipeline.operations import Operation, write_or_raise
+from stepwell.runtime.worker import Worker
 
-__all__ = ["parts_of", "run_operation", "store_under", "write_unit", "write_unit_or_raise"]
+__all__ = ["parts_of", "run_operation", "store_under", "worker_of", "write_unit", "write_unit_or_raise"]
 
 T = TypeVar("T")
 
@@ -22,8 +23,13 @@ def parts_of(well: Any) -> Parts:
     return well._parts
 
 
-def run_operation(well: Any, operation: Operation[T]) -> T:
-    """Run an operation as a blocking well runs its own, and return its result."""
+def worker_of(well: Any) -> Worker:
+    """Return the worker of a well of either kind, which has begun."""
+    return well._host.worker
+
+
+def run_operation(well: Any, operation: Operation[T]) -> Any:
+    """Run an operation as a well runs its own, and return its result; of an awaited well, a coroutine of it."""
     return well._driver.run(operation)
 
 

@@ -175,7 +175,7 @@ class PostgresStore(PostgresReads):
         self._settings: PostgresSettings = parse_url(url)
         self._clock = clock
         self._statements = statements_of(self._settings.schema)
-        self._writer = PostgresWriter(self._settings, self._statements, clock, limits)
+        self.writer = PostgresWriter(self._settings, self._statements, clock, limits)
         self._readers = Readers(self._settings, self._statements)
         self._listener = Listener(self._settings, self._is_served_by)
         self._lock = threading.Lock()
@@ -183,7 +183,7 @@ class PostgresStore(PostgresReads):
         self._is_closed = False
 
     def open(self) -> None:
-        self._writer.open()
+        self.writer.open()
 
     def close(self) -> None:
         with self._lock:
@@ -194,7 +194,7 @@ class PostgresStore(PostgresReads):
         if self._process == process_id():
             self._listener.close()
             self._readers.close()
-            self._writer.close()
+            self.writer.close()
 
     def capabilities(self) -> Capabilities:
         return Capabilities(is_shared=True, has_blocking_writes=True, has_consistent_view=True)
@@ -209,10 +209,10 @@ class PostgresStore(PostgresReads):
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         self._check_usable()
-        return self._writer.write(units) if units else []
+        return self.writer.write(units) if units else []
 
     def _is_served_by(self, server_process: int) -> bool:
-        return server_process == self._writer.server_process
+        return server_process == self.writer.server_process
 
     def now_ms(self) -> int:
         return self._rows("now", self._clock.ahead_ms())[0][0]

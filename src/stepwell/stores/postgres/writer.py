@@ -114,7 +114,7 @@ class PostgresWriter:
     def _write(self, units: Sequence[Unit], write: Path) -> list[Outcome]:
         tries, has_reconnected = 0, False
         while True:
-            connection = self._fresh_connection()
+            connection = self.fresh_connection()
             try:
                 return write(connection, units)
             except StatementRefused as refused:
@@ -123,20 +123,20 @@ class PostgresWriter:
                     if has_reconnected:
                         raise error_for(refused.sqlstate, refused.words, self._settings) from refused
                     has_reconnected = True
-                elif write != self._write_general and refused.sqlstate[:2] in _FOR_THE_GENERAL_PATH:
-                    write = self._write_general
+                elif write != self.write_general and refused.sqlstate[:2] in _FOR_THE_GENERAL_PATH:
+                    write = self.write_general
                 else:
                     tries += 1
                     self._pause_or_raise(refused, tries)
             except InvalidInput:
-                if write == self._write_general:
+                if write == self.write_general:
                     raise
-                write = self._write_general
+                write = self.write_general
 
     def _path_for(self, units: Sequence[Unit]) -> Path:
         if is_fast(units):
-            return self._write_fast
-        return self._write_lock if is_one_lock(units) else self._write_general
+            return self.write_fast
+        return self._write_lock if is_one_lock(units) else self.write_general
 
     def open(self) -> None:
         """Connect, and bring the schema up to what this code needs."""
@@ -158,7 +158,8 @@ class PostgresWriter:
         if self._connection is not None:
             self._connection.close()
 
-    def _fresh_connection(self) -> PostgresConnection:
+    def fresh_connection(self) -> PostgresConnection:
+        """Return the writer's connection, replaced if it was closed."""
         if self._connection is None or not self._connection.is_fresh():
             self._connection = connect(self._settings, self._statements)
         return self._connection
@@ -179,7 +180,8 @@ class PostgresWriter:
             outcome = lock_refusal(connection, unit)
         return cast(list[Outcome], [outcome])
 
-    def _write_fast(self, connection: PostgresConnection, units: Sequence[Unit]) -> list[Outcome]:
+    def write_fast(self, connection: PostgresConnection, units: Sequence[Unit]) -> list[Outcome]:
+        """Write a group by the fast path."""
         statements = statements_for(units, self._clock.ahead_ms(), self._channel)
         try:
             answers = self._run(connection, statements, units)
@@ -218,13 +220,14 @@ class PostgresWriter:
             try:
                 return refusal_reasons(connection, commits)
             except PostgresConnectionLost:
-                return refusal_reasons(self._fresh_connection(), commits)
+                return refusal_reasons(self.fresh_connection(), commits)
         except StatementRefused as refused:
             return [error_for(refused.sqlstate, refused.words, self._settings) for _ in commits]
         except StoreUnavailable as error:
             return [error for _ in commits]
 
-    def _write_general(self, connection: PostgresConnection, units: Sequence[Unit]) -> list[Outcome]:
+    def write_general(self, connection: PostgresConnection, units: Sequence[Unit]) -> list[Outcome]:
+        """Write a group by the general path, which can write anything."""
         outcomes: list[Outcome | None] = [misfit(unit) for unit in units]
         fitting = [(place, units[place]) for place, outcome in enumerate(outcomes) if outcome is None]
         transaction = GroupTransaction(connection, self._settings.schema, self._clock.ahead_ms(), self._limits)
