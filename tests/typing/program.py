@@ -7,7 +7,20 @@ from dataclasses import dataclass
 from typing import Any, assert_type
 
 import stepwell
-from stepwell import AsyncRun, AsyncStepwell, Progress, QueueItem, Retry, Run, Scope, Status, Stepwell, step, workflow
+from stepwell import (
+    ApprovalResult,
+    AsyncRun,
+    AsyncStepwell,
+    Progress,
+    QueueItem,
+    Retry,
+    Run,
+    Scope,
+    Status,
+    Stepwell,
+    step,
+    workflow,
+)
 from stepwell.flow import call, define, otherwise, parallel, when
 from stepwell.flow import choice as choose
 
@@ -63,6 +76,8 @@ async def checkout(order: Order) -> str:
     answer = await stepwell.wait_signal("approve", timeout="3d")
     approval = await stepwell.wait_signal("approve", type=Approval)
     assert_type(approval, Approval)
+    assert_type(await stepwell.wait_approval("Pay?"), ApprovalResult)
+    assert_type(await asyncio.create_task(stepwell.wait_approval("Pay?")), ApprovalResult)
     photos = await stepwell.map(pack, [order.item], concurrency=8)
     assert_type(photos, list[int])
     assert_type(await stepwell.map(charge, [order], return_exceptions=True), list[str | Exception])
@@ -81,6 +96,7 @@ def packing(item: str) -> int:
     assert_type(charge.sync(Order(item, 5)), str)
     assert_type(charge.with_key("charge-7").sync(Order(item, 5)), str)
     assert_type(checkout.sync(Order(item, 5)), str)
+    assert_type(stepwell.wait_approval("Pack it?").is_approved, bool)
     sizes: list[int] = stepwell.map(pack, [item])
     payments: list[str] = stepwell.map(charge.sync, [Order(item, 5)])
     return done + len(sizes) + len(payments)

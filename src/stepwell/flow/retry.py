@@ -137,6 +137,8 @@ def classify(error: BaseException) -> Classification:
         found = ErrorClass(error.error_class or ErrorClass.EXECUTION)
         may_help = found not in _FINAL if error.is_retryable is None else error.is_retryable
         return Classification(found, may_help, _TRY_LATER if may_help and found is ErrorClass.HTTP_CLIENT else _SUGGESTIONS[found])
+    if isinstance(error, RetryAfter):
+        return Classification(ErrorClass.EXECUTION, True, _TRY_LATER)
     status = _http_status(error)
     if status is not None:
         found = ErrorClass.HTTP_CLIENT if status < 500 else ErrorClass.HTTP_SERVER

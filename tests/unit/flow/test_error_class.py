@@ -18,7 +18,7 @@ from stepwell.errors import (
     StepFailed,
     StoreUnavailable,
 )
-from stepwell.flow.retry import ErrorClass, classify, error_text
+from stepwell.flow.retry import ErrorClass, RetryAfter, classify, error_text
 
 
 class Answered(Exception):
@@ -74,6 +74,13 @@ def test_error_is_taken_for_its_class(error: Exception, name: str, is_retryable:
 @pytest.mark.parametrize("error", [error for error, _, is_retryable in CASES if is_retryable])
 def test_advice_for_a_retryable_error_does_not_say_that_a_retry_is_in_vain(error: Exception) -> None:
     assert "not help" not in classify(error).suggestion
+
+
+def test_advice_for_a_step_that_asks_to_be_tried_later_does_not_blame_its_code() -> None:
+    found = classify(RetryAfter("1h"))
+    assert (found.error_class, found.is_retryable) == (ErrorClass.EXECUTION, True)
+    assert "try again later" in found.suggestion
+    assert "code" not in found.suggestion
 
 
 class Guarded(Exception):

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
         def __await__(self) -> Generator[Any, None, list[T]]: ...
 
+    class Decided(ApprovalResult, Coroutine[Any, Any, ApprovalResult]):  # pyright: ignore[reportGeneralTypeIssues] - two metaclasses
+        """What ``wait_approval`` gives: the result in a ``def`` workflow, a coroutine for it in an ``async def`` one."""
+
 
 def sleep(span: Span) -> Any:
     """Wait durably for a span of time. The wait holds no thread, and continues after a crash with the time that is left.
@@ -79,7 +82,7 @@ def wait_approval(
     timeout: Span | None = None,
     escalate_to: Sequence[str] = (),
     name: str = "approval",
-) -> Coroutine[Any, Any, ApprovalResult]:
+) -> Decided:
     """Ask people for a decision, wait durably for their answers, and return how they decided.
 
     In an ``async def`` workflow it is awaited; in a ``def`` workflow it blocks. An answer is a signal with the name of the call,
