@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.support.command_line import Shell, shell
 from tests.support.polling import until
 
@@ -22,8 +23,12 @@ async def report() -> str:
     return "done"
 
 
-def test_schedules_fire_where_no_worker_runs(tmp_path: Path):
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_schedules_fire_where_no_worker_runs(tmp_path: Path, shell: Shell, is_encrypted: bool, monkeypatch: pytest.MonkeyPatch):
     url = f"sqlite:///{tmp_path}/w.db"
+    if is_encrypted:
+        shell("encryption", "key", str(tmp_path / "keys.json"))
+        monkeypatch.setenv("STEPWELL_KEYRING", str(tmp_path / "keys.json"))
     with Stepwell(url, worker=False) as well:
         well.schedules.put("often", report, every="200ms")
         command = [sys.executable, "-m", "stepwell", "dispatch", "--json", "--url", url]

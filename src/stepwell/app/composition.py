@@ -248,11 +248,8 @@ class Parts:
         )
         worker.companions += [
             self._dispatcher,
-            Scheduler(self.queue.schedules, driver, self.notifications),
             Heartbeat(worker.holder, engine, self.store, driver, queues, concurrency),
-            WebhookSender(self.webhooks, driver, self.write_statistics.webhooks),
-            QueueRecovery(self.queue.items, self.locks, driver, lease_seconds),
-            RetentionTask(self.retention, self.locks, driver),
+            *self._tasks_of_store(driver, lease_seconds),
         ]
         return worker
 
@@ -332,17 +329,18 @@ class Parts:
         )
         service.companions += [
             dispatcher,
-            Scheduler(self.queue.schedules, driver, self.notifications),
-            WebhookSender(self.webhooks, driver, self.write_statistics.webhooks),
             Heartbeat(holder, engine, self.store, driver, queues, concurrency),
-            QueueRecovery(self.queue.items, self.locks, driver, lease_seconds),
-            RetentionTask(self.retention, self.locks, driver),
+            *self._tasks_of_store(driver, lease_seconds),
         ]
         return service
 
     def tasks_without_workflows(self, lease_seconds: float) -> list[PeriodicTask]:
         """Return what a store needs beside workers that run workflows. On the loop that runs them."""
-        driver = AsyncDriver(self.group, self.store, is_open=True)
+        driver = self._worker_driver = AsyncDriver(self.group, self.store, is_open=True)
+        return self._tasks_of_store(driver, lease_seconds)
+
+    def _tasks_of_store(self, driver: AsyncDriver, lease_seconds: float) -> list[PeriodicTask]:
+        """Return the tasks that some process of a store has to do, whatever it runs."""
         return [
             Scheduler(self.queue.schedules, driver, self.notifications),
             WebhookSender(self.webhooks, driver, self.write_statistics.webhooks),

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from stepwell.app.composition import Parts
+from stepwell.app.sealing import sealing_of
 
 if TYPE_CHECKING:
     from stepwell.runtime.periodic import PeriodicTask
@@ -23,7 +24,7 @@ class DispatchService:
     """
 
     def __init__(self, url: str | None = None, *, lease_seconds: float = 30) -> None:
-        self._parts = Parts(url, None, None, None)
+        self._parts = Parts(url, None, None, None, sealing_of(None, None, ()))
         self._parts.open()
         self._lease_seconds = lease_seconds
         self._tasks: list[PeriodicTask] = []
