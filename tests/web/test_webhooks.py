@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from tests.web.servers import approve, async_test, fail, greet, served
 
 from stepwell import AsyncStepwell, FakeClock, InvalidInput, NotFound, Stepwell
-from stepwell.model.webhook import RETRY_SECONDS, payload_of, signature_of
+from stepwell.model.commit import StateBatch
+from stepwell.model.scoped_operations import Put
+from stepwell.model.status import FINAL
+from stepwell.model.webhook import EVENTS, RETRY_SECONDS, payload_of, signature_of
 from stepwell.pipeline.operations import Write
 from stepwell.runtime.webhook_sender import post
 from stepwell.testing.store_access import parts_of, run_operation, worker_of
@@ -53,6 +57,32 @@ async def check_messages(url: str) -> None:
         assert body["data"] == {"execution_id": "bad", "revision": 1}
         assert (await well.verify("bad")).ok
         assert await well.webhooks.within("rival").deliveries() == []
+
+
+@async_test
+async def test_every_way_to_end_has_a_message():
+    async with AsyncStepwell("memory://", worker=False) as well:
+        await well.webhooks.put("shop", URL)
+        for status in FINAL:
+            await end(well, status.lower(), status)
+        found = {each.execution_id: each.type for each in await well.webhooks.deliveries()}
+        assert found == {status.lower(): f"run.{status.lower()}" for status in FINAL}
+        assert set(found.values()) == set(EVENTS)
+
+
+@async_test
+async def test_a_damaged_message_holds_no_other_one_up(caplog: pytest.LogCaptureFixture):
+    async with AsyncStepwell("memory://", worker=False) as well:
+        await well.webhooks.put("shop", URL)
+        await end(well, "first")
+        [first] = await well.webhooks.deliveries()
+        path = next(path for path in well._parts.store.scopes("default") if path.startswith("webhook_delivery/"))
+        well._parts.store.write((StateBatch((Put(path, first.delivery_id, Raw(b'{"endpoint": 7}')),)),))
+        await end(well, "second")
+        assert [each.execution_id for each in await well.webhooks.deliveries()] == ["second"]
+        [claimed] = await well._driver.run(well._parts.webhooks.claim_due(10))
+        assert claimed.delivery.execution_id == "second"
+        assert first.delivery_id in caplog.text
 
 
 @async_test

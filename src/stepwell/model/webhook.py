@@ -14,7 +14,7 @@ from stepwell.model.plain_data import PlainRecord
 
 __all__ = ["EVENTS", "RETRY_SECONDS", "WebhookDelivery", "WebhookEndpoint", "payload_of", "signature_of"]
 
-EVENTS = ("run.completed", "run.failed", "run.cancelled")
+EVENTS = ("run.completed", "run.partially_completed", "run.failed", "run.cancelled")
 """The events that an endpoint can subscribe to."""
 
 RETRY_SECONDS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)

@@ -22,6 +22,7 @@ from stepwell.model.commit import StateBatch, Written
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import Delete, Put, StateOp, StoredEntry
+from stepwell.model.status import FINAL
 from stepwell.model.webhook import EVENTS, RETRY_SECONDS, WebhookDelivery, WebhookEndpoint
 from stepwell.pipeline.operations import Operation, read, write_or_raise
 from stepwell.state.scoped_state import StateOperations
@@ -39,7 +40,8 @@ _ROTATION_MS = 86_400_000
 _GIVEN_UP_TTL_MS = 7 * 86_400_000
 _NEVER_MS = 2**53
 
-_TYPES = {"COMPLETED": "run.completed", "FAILED": "run.failed", "CANCELLED": "run.cancelled"}
+_TYPES = {str(status): f"run.{status.lower()}" for status in FINAL}
+"""The event of each ending."""
 
 
 class _Endpoint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -175,8 +177,8 @@ class WebhookOperations:
         """Return the deliveries of a workspace that were not accepted yet, the oldest first."""
         found: list[WebhookDelivery] = []
         for path in _BUCKETS:
-            rows = yield from read(lambda: _scan(self._store, path))  # noqa: B023 - read at once
-            found += [_view(key, row) for key, row in rows if _read_delivery(row.data or b"").workspace == workspace]
+            rows = yield from read(lambda: _stored_deliveries(self._store, path))  # noqa: B023 - read at once
+            found += [_view_of(key, stored) for key, _, stored in rows if stored.workspace == workspace]
         return sorted(found, key=lambda each: (each.created_at, each.delivery_id))
 
     def replay(self, workspace: str, delivery_id: str) -> Operation[WebhookDelivery]:
@@ -197,9 +199,8 @@ class WebhookOperations:
         now = yield from read(self._store.now_ms)
         claimed: list[ClaimedDelivery] = []
         for path in _BUCKETS:
-            rows = yield from read(lambda: _scan(self._store, path))  # noqa: B023 - read at once
-            for key, row in rows:
-                stored = _read_delivery(row.data or b"")
+            rows = yield from read(lambda: _stored_deliveries(self._store, path))  # noqa: B023 - read at once
+            for key, row, stored in rows:
                 if stored.next_ms > now or len(claimed) >= limit:
                     continue
                 endpoint = yield from self._find(stored.workspace, stored.endpoint)
@@ -280,6 +281,17 @@ def _scan(store: Store, path: str) -> list[tuple[str, StoredEntry]]:
         after = page[-1][0]
 
 
+def _stored_deliveries(store: Store, path: str) -> list[tuple[str, StoredEntry, _Delivery]]:
+    """Return the deliveries of a scope with their rows. One that cannot be read holds no other one up: the log names it."""
+    found: list[tuple[str, StoredEntry, _Delivery]] = []
+    for key, row in _scan(store, path):
+        try:
+            found.append((key, row, _read_delivery(row.data or b"")))
+        except msgspec.DecodeError as error:
+            log.warning("message %r of a webhook cannot be read, and is left out: %s", key, error)
+    return found
+
+
 def _key(workspace: str, name: str) -> str:
     return f"{quote(workspace, safe='')}/{quote(name, safe='')}"
 
@@ -300,10 +312,6 @@ def _check_url(url: str) -> None:
         raise InvalidInput("the url of a webhook cannot be read") from None
     if parts.scheme != "https" or not parts.hostname or parts.username is not None or not url.isascii() or not url.isprintable():
         raise InvalidInput("the url of a webhook begins with https:// and has a host, no name and no password")
-
-
-def _view(key: str, row: StoredEntry) -> WebhookDelivery:
-    return _view_of(key, _read_delivery(row.data or b""))
 
 
 def _view_of(key: str, stored: _Delivery) -> WebhookDelivery:

@@ -1787,8 +1787,9 @@ class Operations:
         webhook: str,
         *,
         url: str,
-        events: tuple[Literal["run.completed", "run.failed", "run.cancelled"], ...] = (
+        events: tuple[Literal["run.completed", "run.partially_completed", "run.failed", "run.cancelled"], ...] = (
             "run.completed",
+            "run.partially_completed",
             "run.failed",
             "run.cancelled",
         ),

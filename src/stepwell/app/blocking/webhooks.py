@@ -37,7 +37,7 @@ class Webhooks:
 
         - ``name``: its name in the workspace.
         - ``url``: where messages go: an ``https://`` address of a public host.
-        - ``events``: some of ``run.completed``, ``run.failed`` and ``run.cancelled``.
+        - ``events``: some of ``run.completed``, ``run.partially_completed``, ``run.failed`` and ``run.cancelled``.
 
         Other processes know of it after at most five seconds.
 

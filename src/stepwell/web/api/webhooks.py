@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -15,7 +15,7 @@ from stepwell.web.route import Call, Page, Reply, api_route
 
 __all__ = ["ROUTES", "WebhookView"]
 
-EventName = Literal["run.completed", "run.failed", "run.cancelled"]
+EventName = Literal["run.completed", "run.partially_completed", "run.failed", "run.cancelled"]
 
 
 class PutWebhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,7 +23,7 @@ class PutWebhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     url: Annotated[str, Meta(max_length=2_000)]
     """Where messages go: an ``https://`` address of a public host."""
-    events: tuple[EventName, ...] = ("run.completed", "run.failed", "run.cancelled")
+    events: tuple[EventName, ...] = get_args(EventName)
     """The endings that send a message."""
 
 
