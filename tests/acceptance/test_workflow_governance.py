@@ -164,7 +164,7 @@ async def modest(times: int) -> int:
 
 
 def test_workflow_has_a_governance_that_a_start_can_replace(well: Any) -> None:
-    with pytest.raises(ExecutionFailed, match="may make 1"):
+    with pytest.raises(ExecutionFailed, match="may run 1"):
         well.start(modest, 2).result(WAIT)
     assert well.start(modest, 2, governance=Governance(steps=2)).result(WAIT) == 2
 

@@ -177,6 +177,7 @@ def is_interrupted_after(opcodes: int, function: Callable[[], None]) -> bool:
             raise KeyboardInterrupt
         return count
 
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 looks for it when tracing begins
     sys.settrace(count)
     try:
         function()
