@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from pathlib import Path
@@ -151,3 +152,66 @@ def test_store_outages_while_a_step_is_under_way_do_not_count(url: str, monkeypa
         assert run.result(WAIT) == "first second"
         assert run.status() == Status.COMPLETED
     assert calls["first"] == 6
+
+
+at_once: Counter[str] = Counter()
+"""How many runs are in the step below now, and the most that were."""
+
+
+@step(name="crashes.beside")
+async def beside() -> None:
+    at_once["now"] += 1
+    at_once["most"] = max(at_once.values())
+    await asyncio.sleep(0.1)
+    at_once["now"] -= 1
+
+
+@workflow(name="crashes.company")
+async def company() -> None:
+    await beside()
+
+
+def resumed(url: str, metadata: dict[str, Any]) -> int:
+    """How many of four runs whose workers died are in their step at once."""
+    at_once.clear()
+    with Stepwell(url, worker=False) as sender:
+        runs = [sender.start(company) for _ in range(4)]
+        for run in runs:
+            if metadata:
+                with sender.transaction(run.execution_id) as tx:
+                    tx.set_metadata(metadata)
+            store_under(sender).write([Claim(run.execution_id, "a worker that dies", 0.001)] * 2)
+    with Stepwell(url) as well:
+        for run in runs:
+            well.run(run.execution_id).result(WAIT)
+    return at_once["most"]
+
+
+def test_runs_of_a_worker_that_died_once_are_resumed_all_at_once(url: str) -> None:
+    """One at a time, a hundred runs would wait for each other after every crash of a machine."""
+    assert resumed(url, {}) == 4
+
+
+def test_runs_whose_steps_were_under_way_at_two_crashes_are_resumed_one_at_a_time(url: str) -> None:
+    """So that the one that crashes its worker uses up its own marks only."""
+    assert resumed(url, {"$crashes": {**MARKS, "counts": {"crashes.beside": 1}}}) == 1
+
+
+def test_run_whose_store_was_away_is_not_suspected_when_it_is_back(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Stepwell(url, lease_seconds=1) as well:
+        outages.append(3)
+        store = store_under(well)
+        really = store.write
+
+        def write(units: Any) -> list[Outcome]:
+            if left[0] and any(isinstance(unit, Commit) for unit in units):
+                left[0] -= 1
+                raise StoreUnavailable("away")
+            return really(units)
+
+        monkeypatch.setattr(store, "write", write)
+        monkeypatch.setattr("stepwell.runtime.shutdown._PAUSES", (10.0,))  # so that no hand-back succeeds in time
+        run = well.start(code)
+        assert run.result(WAIT) == "first second"
+        assert [each for each in changes(well, run.execution_id) if each["type"] == "set_metadata"] == []
+    assert calls["first"] == 2

@@ -3,8 +3,8 @@
 Normally nothing is written when a step begins, so the record cannot say which step was under way when a worker died. An execution
 whose last session ended without giving it back is therefore *suspected*: before each step its session commits a mark, which says
 which step begins now, and how often it has begun without an end. A step that ends, however it ends, or a session that rests clears
-the mark. Only marks count as crashes. Suspected executions of one worker make their steps one at a time, so that the guilty one
-uses up its own marks and not those of others.
+the mark. Only marks count as crashes. Executions that have marks run their steps one at a time on each worker, so that the guilty
+one uses up its own marks and not those of others. After a first crash there are no marks yet, and all executions resume at once.
 """
 
 from __future__ import annotations
@@ -75,13 +75,14 @@ class CrashSuspicion:
     """The suspicion against one execution, for the length of a session.
 
     Args:
-        slot: held while a suspected step runs, one for each worker.
+        slot: held while a marked step runs, one for each worker.
         is_forgiven: whether this worker knows that the sessions before did not crash.
     """
 
     def __init__(self, writer: ExecutionWriter, holder: str, clock: Clock, slot: asyncio.Lock, *, is_forgiven: bool) -> None:
         self._writer, self._holder, self._clock, self._slot = writer, holder, clock, slot
         self._counts: dict[str, int] = {} if is_forgiven else dict(_marks(writer.state).get("counts", {}))
+        self._had_marks = bool(self._counts)
         self._has_slot = self._is_over = False
 
     @staticmethod
@@ -97,12 +98,8 @@ class CrashSuspicion:
         """Mark that a step begins, when no other suspected step is under way; False if the suspicion is over by then."""
         if self._is_over:
             return False
-        try:
-            async with asyncio.timeout(_ALONE_SECONDS):
-                await self._slot.acquire()
-            self._has_slot = True
-        except TimeoutError:
-            pass
+        if self._had_marks:
+            await self._wait_for_slot()
         if not self._is_over:
             self._counts.pop(_CODE, None)
             try:
@@ -113,6 +110,14 @@ class CrashSuspicion:
             return True
         self._release()
         return False
+
+    async def _wait_for_slot(self) -> None:
+        try:
+            async with asyncio.timeout(_ALONE_SECONDS):
+                await self._slot.acquire()
+            self._has_slot = True
+        except TimeoutError:
+            pass
 
     def end(self) -> None:
         """Note that a step has ended in any way: its worker is alive. The marks are cleared by the commit of its outcome."""

@@ -167,7 +167,8 @@ class Session(ABC):
         state = self._writer.state
         # A child that its parent's worker created under a lease is RUNNING, too, and has no claims.
         is_running = claims > 0 and state.sections["status"][ONLY] == _RUNNING
-        if not (is_running or claims > 1 or CrashSuspicion.has_marks(state)):
+        has_marks = CrashSuspicion.has_marks(state)
+        if not (is_running or claims > 1 or has_marks) or (is_forgiven and not has_marks):
             return None
         if not is_forgiven and (message := crash_message(state)) is not None:
             return message
@@ -176,7 +177,7 @@ class Session(ABC):
             self._writer, self.lease.holder, services.clock, services.suspected_steps, is_forgiven=is_forgiven
         )
         self._suspicion = self._attempts.suspicion = suspicion
-        self._is_code_marked = claims > 1 or CrashSuspicion.has_marks(state)
+        self._is_code_marked = claims > 1 or has_marks
         return None
 
     async def give_up(self, kind: str, message: str) -> None:
