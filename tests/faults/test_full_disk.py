@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ import pytest
 from tests.faults.system_calls import DISK_FULL, SystemCalls
 
 from stepwell import Status, Stepwell, StoreFull, step, workflow
-from stepwell.model.commit import ClaimDue, Outcome, Unit
+from stepwell.model.commit import ClaimDue, Extension, Outcome, Renew, Unit
 from stepwell.model.queue_item import ClaimItems
 from stepwell.testing.store_access import store_under
 
@@ -132,3 +133,40 @@ def test_writes_that_fail_fast_wake_nobody_and_are_logged_once(
         while not well.health().is_ok:
             pass  # the test's own time limit ends this
     assert "the dispatcher works again, after" in caplog.text
+
+
+@step
+async def lasting(number: int) -> int:
+    await asyncio.sleep(3)
+    return number
+
+
+@workflow
+async def lasts(number: int) -> int:
+    return await lasting(number)
+
+
+def test_renewals_that_fail_are_logged_once_for_all_leases_and_once_for_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries, is_full = Counter[type](), False
+    with Stepwell(f"sqlite:///{tmp_path}/well.db", lease_seconds=2) as well:
+        write = store_under(well).write
+
+        def refused(units: Sequence[Unit]) -> list[Outcome]:
+            tries.update(type(unit) for unit in units)
+            if is_full and isinstance(units[0], Extension | Renew):
+                raise StoreFull
+            return write(units)
+
+        monkeypatch.setattr(store_under(well), "write", refused)
+        runs = [well.start(lasts, number) for number in range(20)]
+        with well.lock("door", seconds=2):
+            is_full = True
+            tries.clear()
+            while tries[Renew] < 5 or tries[Extension] < 40:
+                pass  # until each was tried again, which the test's own time limit ends
+            is_full = False
+        assert [run.result(60) for run in runs] == list(range(20))
+    told = [message.partition(",")[0] for message in caplog.messages if "renew" in message]
+    assert [told.count("the renewal of leases failed"), told.count("lock 'door' could not be renewed")] == [1, 1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,8 +16,6 @@ from stepwell.runtime.loop_watchdog import LoopWatchdog
 from stepwell.runtime.periodic import PeriodicTask
 
 __all__ = ["LeaseGuard", "LeaseRenewal", "Leased", "monotonic"]
-
-log = logging.getLogger(__name__)
 
 _RENEWALS_PER_LEASE = 3
 _MARGINS_PER_LEASE = 10
@@ -73,7 +70,9 @@ class LeaseRenewal(PeriodicTask):
 
     async def work(self) -> float:
         """Renew the leases that were not granted or renewed since the last round."""
-        await asyncio.gather(*map(self._renew, self._due(monotonic())))
+        errors = await asyncio.gather(*map(self._renew, self._due(monotonic())))
+        for error in filter(None, errors):
+            raise error  # logged once for all leases, until a round succeeds; the next one comes soon
         return self._every
 
     def _due(self, now: float) -> list[Leased]:
@@ -86,15 +85,16 @@ class LeaseRenewal(PeriodicTask):
         lease = session.lease
         return write(Extension(lease.name, lease.holder, lease.fence, self._lease_seconds))
 
-    async def _renew(self, session: Leased) -> None:
+    async def _renew(self, session: Leased) -> StepwellError | None:
+        """Renew one lease; return why it could not be renewed, so that the other leases still are."""
         # Taken before the request, so that this process never believes in a lease for longer than the store does.
         asked = monotonic()
         try:
             outcome = await self._driver.run(self._extension(session))
         except StepwellError as error:
-            _log_not_renewed(session, error)
-        else:
-            self._renewed(session, outcome, asked)
+            return error
+        self._renewed(session, outcome, asked)
+        return None
 
     def _renewed(self, session: Leased, outcome: Outcome, asked: float) -> None:
         if isinstance(outcome, LeaseLost):
@@ -110,17 +110,13 @@ class LeaseRenewal(PeriodicTask):
             try:
                 outcome = self._driver.run_in_thread(self._extension(session))
             except Exception as error:  # noqa: BLE001 - the watchdog goes on, and a store that was closed ends with its worker
-                _log_not_renewed(session, error)
+                self._note_failure(error)
                 return
             if isinstance(outcome, LeaseLost) and self._loop is not None:
                 with suppress(RuntimeError):  # the loop was closed
                     self._loop.call_soon_threadsafe(session.lose, outcome)
             else:
                 self._renewed(session, outcome, asked)
-
-
-def _log_not_renewed(session: Leased, error: Exception) -> None:
-    log.warning("the lease of execution %r could not be renewed: %s", session.lease.name, error)
 
 
 class LeaseGuard(PeriodicTask):

@@ -108,6 +108,8 @@ class LockRenewal:
         self._lock = threading.Lock()  # not the Condition's own: an interrupt while entering a Condition would leave it locked
         self._sooner = threading.Condition(self._lock)
         self._due: dict[HeldLock, float] = {}
+        self._failing: set[HeldLock] = set()
+        """Locks whose last renewal failed, which was logged."""
         self._wakes_at = inf
         self._thread: threading.Thread | None = None
 
@@ -161,12 +163,16 @@ class LockRenewal:
             outcome = self._group.write(Renew(held.name, held.holder, held.fence, held.seconds))
         except Exception as error:  # noqa: BLE001 - one failed renewal must not end those of all other locks
             # The store is unavailable. The lease may still hold, so the renewal is tried again soon.
-            log.warning("%s %r could not be renewed: %s", held.kind, held.label, error)
+            if held not in self._failing:
+                log.warning("%s %r could not be renewed, which is tried again: %s", held.kind, held.label, error)
+                self._failing.add(held)
             outcome, again = None, held.seconds / (4 * _RENEWALS_PER_LEASE)
         else:
+            self._failing.discard(held)
             again = held.seconds / _RENEWALS_PER_LEASE
         with self._lock:
             if held not in self._due:
+                self._failing.discard(held)
                 return
             if isinstance(outcome, LeaseLost):
                 del self._due[held]
