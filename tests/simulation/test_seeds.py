@@ -38,7 +38,7 @@ def test_promises_hold_in_every_weather(first: int):
 
 def test_weather_is_bad():
     """T61: what is simulated is worth it: processes die, replies are lost, leases end and others take over."""
-    outcomes = [simulate(seed) for seed in range(6)]
+    outcomes = [simulate(seed) for seed in range(21)]  # a lease is lost in one of six, since failed renewals are soon tried again
     happened = {event.what for outcome in outcomes for event in outcome.journal}
     assert {"is killed", "is paused", "is cut off", "dies before it lands", "lands, and the reply is lost", "LeaseLost"} <= happened
     assert sum(outcome.deaths for outcome in outcomes) > 10
