@@ -8,8 +8,8 @@ import pytest
 from tests.acceptance.conftest import working_well
 
 import stepwell
-from stepwell import ExecutionFailed, InvalidInput, Scope, step, workflow
-from stepwell.flow import call, define
+from stepwell import ExecutionFailed, InvalidDefinition, InvalidInput, Scope, step, workflow
+from stepwell.flow import call, define, parse, render
 
 well = working_well
 
@@ -96,6 +96,25 @@ def test_granted_workflow_reads_the_state_of_another(well: Any) -> None:
     assert well.start(granted, "sa.counting").result(WAIT) == [1, {"runs": 1}]
 
 
+def test_steps_of_a_definition_read_what_it_is_granted(well: Any) -> None:
+    well.start(counting).result(WAIT)
+    peeking = call("sa.peek", {"other": "{{ trigger.input }}"}, name="peek")
+    granted = define("sa-granted", peeking, grants=["sa.counting"])
+    assert parse(render(granted)) == granted
+    assert well.start(granted, "sa.counting").result(WAIT) == [1, {"runs": 1}]
+    with pytest.raises(ExecutionFailed, match=r"to read it, write define\(grants=\['sa.counting'\]\) there"):
+        well.start(define("sa-stranger", peeking), "sa.counting").result(WAIT)
+    meddle = call("sa.meddle", {"other": "sa.counting", "how": "set"}, name="meddle")
+    with pytest.raises(ExecutionFailed, match="can be read here and not written"):
+        well.start(define("sa-meddling", meddle, grants=["sa.counting"])).result(WAIT)
+
+
+@pytest.mark.parametrize("grants", ["sa.counting", [5], [""]])
+def test_grants_of_a_definition_are_names(grants: Any) -> None:
+    with pytest.raises(InvalidDefinition, match="grants"):
+        define("sa-bad", "sa.count", grants=grants)
+
+
 @pytest.mark.parametrize("how", ["set", "delete", "increment", "compare_and_set", "set_if_absent"])
 def test_grant_is_for_reading(well: Any, how: str) -> None:
     well.start(counting).result(WAIT)
@@ -104,7 +123,7 @@ def test_grant_is_for_reading(well: Any, how: str) -> None:
     assert well.state.workflow("sa.counting").all() == {"runs": 1}
 
 
-@pytest.mark.parametrize("grants", ["sa.counting", [5], [""]])
+@pytest.mark.parametrize("grants", ["sa.counting", [5], [""], 5, {"sa.counting": 1}])
 def test_grants_that_are_no_names_are_refused(grants: Any) -> None:
     with pytest.raises(InvalidInput):
         workflow(name="sa.bad", grants=grants)(lambda: None)

@@ -19,6 +19,7 @@ from stepwell import (
     FakeClock,
     Governance,
     GovernanceViolated,
+    InvalidDefinition,
     InvalidInput,
     Retry,
     Status,
@@ -27,6 +28,7 @@ from stepwell import (
     step,
     workflow,
 )
+from stepwell.flow import define
 from stepwell.testing import SkippingClock, TestWell
 
 well = working_well
@@ -123,6 +125,8 @@ def test_code_cannot_change_what_its_steps_have_spent(well: Any) -> None:
     with pytest.raises(ExecutionFailed, match=r"InvalidInput: variable '\$spent' is Stepwell's own"):
         run.result(WAIT)
     assert run.state().get_variable("$spent") == 1.0
+    with pytest.raises(InvalidDefinition, match=r"'\$spent' is Stepwell's own"):
+        define("gov-credit", "ask", variables={"$spent": -100})
 
 
 @pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), True, "much"])

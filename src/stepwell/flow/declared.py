@@ -23,7 +23,7 @@ class DeclaredWorkflow(Workflow[..., Any]):
         self.definition = definition
         self.name, self.version = definition.name, definition.version
         self.timeout_seconds, self.governance = definition.timeout_seconds, definition.governance
-        self.grants, self.secrets = (), ()
+        self.grants, self.secrets = definition.grants, ()
         self.is_async = True
         self.function = self._refuse
 

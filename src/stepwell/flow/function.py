@@ -902,7 +902,7 @@ def workflow(
     limit = None if timeout is None else seconds_of(timeout, "timeout")
     budget = check_governance(governance)
 
-    if isinstance(grants, str) or not all(isinstance(each, str) for each in grants):
+    if not isinstance(grants, list | tuple) or not all(isinstance(each, str) for each in grants):
         raise InvalidInput(f"grants is a list of names of workflows, not {grants!r}")
     others = tuple(check_key(each, "a workflow's name in grants") for each in grants)
 

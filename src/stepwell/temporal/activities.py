@@ -344,6 +344,7 @@ class Activities:
     async def _attempt(self, request: StepRequest) -> StepAnswer:
         asked, host = request.asked, self._host
         attempts = Attempts(host.services, request.identity, _Spending(request))
+        attempts.grants = await host.grants(request.identity)
         if asked.language:
             step = script_step(asked, host.services, attempts.budget)
         else:

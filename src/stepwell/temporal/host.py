@@ -14,6 +14,7 @@ from stepwell.model.commit import Lease
 from stepwell.model.execution_state import State
 from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
+from stepwell.model.record import Metadata
 from stepwell.pipeline.operations import AsyncDriver, Operation
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.services import Services
@@ -87,6 +88,14 @@ class TemporalHost:
             return asyncio.run_coroutine_threadsafe(self.driver.run(operation), self._loop).result(_READ_SECONDS)
         except (StepwellError, TimeoutError) as error:
             raise TryTaskAgain(f"the store did not give what the workflow task needs: {error!r}") from error
+
+    async def grants(self, identity: Metadata) -> tuple[str, ...] | None:
+        """Return the grants of the definition that an execution runs; None if it runs a function, or the definition is not here."""
+        try:
+            workflow = await self.services.workflows.find(identity.workflow_id, identity.version)
+        except StepwellError:
+            return None
+        return workflow.grants if isinstance(workflow, DeclaredWorkflow) else None
 
     async def is_declared(self, name: str, version: int) -> bool:
         """Return whether a workflow is a definition, and no function of this process."""

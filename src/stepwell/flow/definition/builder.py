@@ -176,6 +176,7 @@ def define(
     retry: Retry | None = None,
     timeout: Span | None = None,
     governance: Governance | None = None,
+    grants: Iterable[str] = (),
     output: Value | UnsetType = UNSET,
     steps: Collection[str] | None = None,
 ) -> Definition:
@@ -191,6 +192,7 @@ def define(
     - ``retry``: the retry policy of steps without their own.
     - ``timeout``: how long an execution may take.
     - ``governance``: budgets and permissions of executions that are started without their own.
+    - ``grants``: names of other workflows whose scoped state its steps may read.
     - ``output``: the result, which may contain templates; by default the last node's output.
     - ``steps``: known step names; any other name is then a fault.
 
@@ -206,6 +208,7 @@ def define(
         retry=retry,
         timeout_seconds=as_seconds(timeout, "timeout"),
         governance=check_governance(governance),
+        grants=_names_of(grants),
         root=body_of(nodes),
         output=as_value(output, "output"),
     )
@@ -578,6 +581,12 @@ def _status(status: DefinitionStatus | str) -> DefinitionStatus:
         return DefinitionStatus(status)
     except ValueError:
         raise InvalidDefinition(f"the status {status!r} is none of {', '.join(DefinitionStatus)}") from None
+
+
+def _names_of(grants: Iterable[str]) -> tuple[str, ...]:
+    if not isinstance(grants, list | tuple) or not all(isinstance(each, str) for each in cast("Sequence[object]", grants)):
+        raise InvalidDefinition(f"grants is a list of names of workflows, not {grants!r}")
+    return tuple(grants)
 
 
 def _range(bounds: Range | range | tuple[int | str, ...] | None) -> Range | None:

@@ -118,6 +118,10 @@ def _name_findings(outline: Outline) -> Findings:
         yield from _slot_findings(place)
     for name in outline.definition.variables:
         yield from _key_finding(name, "the name of a variable", ("variables", name))
+        if name.startswith("$"):
+            yield Finding(("variables", name), f"variable {name!r} is Stepwell's own; choose a name that does not begin with $")
+    for index, name in enumerate(outline.definition.grants):
+        yield from _key_finding(name, "a workflow's name in grants", ("grants", index))
 
 
 def _node_name_findings(place: Place) -> Findings:

@@ -369,6 +369,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """How long an execution may take."""
     governance: Governance | None = None
     """Budgets and permissions of executions that are started without their own."""
+    grants: tuple[str, ...] = ()
+    """The names of other workflows whose scoped state its steps may read."""
     root: Node = msgspec.field(name="do")
     output: Templated | UnsetType = UNSET
     """The execution's result, which may contain templates; unset: the output of the root."""

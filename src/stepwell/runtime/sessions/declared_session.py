@@ -65,6 +65,7 @@ class DeclaredSession(Session):
         self._wakeup = asyncio.Event()
         self._remade = 0
         """How many commits in a row were planned again, since a commit from outside came first."""
+        self._attempts.grants = workflow.grants
         self._effects = KernelEffects(services, self._identity, writer, self._attempts, self._add_event)
 
     @property

@@ -141,6 +141,8 @@ class Attempts:
         self.budget = Budget(identity, execution)
         self.suspicion: Suspicion | None = None
         """Notified of each attempt if the execution may crash its workers; None for almost all."""
+        self.grants: tuple[str, ...] | None = None
+        """The grants of a definition; None for a function, which has its own."""
 
     async def make(
         self,
@@ -164,7 +166,7 @@ class Attempts:
             suspicion = None
         started_by = self._execution.state.sections["trigger"].get(ONLY)
         context = StepContext(self._identity, key, number, services.limits, services.state_reading, started_by, step.name)
-        context.recorded_as = recorded_as or key
+        context.recorded_as, context.grants = recorded_as or key, self.grants
         if self._identity.secrets:
             context.given = (arguments, keywords)
         began = services.clock.now()

@@ -206,23 +206,34 @@ class StateAccess:
     writes over them.
     """
 
-    def __init__(self, identity: Metadata, step: str, buffer: AttemptBuffer, reading: StateReading | None) -> None:
+    def __init__(
+        self,
+        identity: Metadata,
+        step: str,
+        buffer: AttemptBuffer,
+        reading: StateReading | None,
+        grants: tuple[str, ...] | None = None,
+    ) -> None:
         self._identity, self._step, self._buffer, self._reading = identity, step, buffer, reading
+        self._grants = grants
 
     def __call__(self, scope: Scope | HasScope) -> StepState:
         """Return the state of a scope.
 
         - ``scope``: a ``Scope`` of the execution's own workspace, which ``default`` stands for, or the global one. The scopes of
-          another workflow can be read if the running workflow has a grant for it, ``@workflow(grants=[...])``.
+          another workflow can be read if the running workflow has a grant for it: ``grants=[...]`` of ``@workflow`` or
+          ``define``.
 
         Raise ``InvalidInput`` for another workspace, and for another workflow without a grant.
         """
         asked, who = scope_of(scope).seen_from(self._identity.workspace_id), self._identity
         is_others = asked.kind in _OF_A_WORKFLOW and asked.names[0] != who.workflow_id
-        if is_others and asked.names[0] not in _grants_of(who.workflow_id):
+        granted = _grants_of(who.workflow_id) if self._grants is None else self._grants
+        if is_others and asked.names[0] not in granted:
+            where = "@workflow" if self._grants is None else "define"
             raise InvalidInput(
                 f"a step of workflow {who.workflow_id!r} cannot reach the state of workflow {asked.names[0]!r}; to read it, write "
-                f"@workflow(grants=[{asked.names[0]!r}]) there; for state that both write, use a custom scope or the workspace's"
+                f"{where}(grants=[{asked.names[0]!r}]) there; for state that both write, use a custom scope or the workspace's"
             )
         return StepState(self._buffer, asked, self._buffer.limits, self._reading, is_read_only=is_others)
 
@@ -268,6 +279,8 @@ class StepContext(ExecutionContext):
         self._reading = reading
         self.recorded_as = key
         """The key of the step's record."""
+        self.grants: tuple[str, ...] | None = None
+        """The workflows whose state it may read; None: those that the function of its workflow names."""
         self.buffer = AttemptBuffer(limits)
         told = watcher.get()
         if told is not None:
@@ -300,7 +313,7 @@ class StepContext(ExecutionContext):
     @property
     def state(self) -> StateAccess:
         """Return the scoped state that this step reaches."""
-        return StateAccess(self.identity, self._name, self.buffer, self._reading)
+        return StateAccess(self.identity, self._name, self.buffer, self._reading, self.grants)
 
 
 class NestedContext(StepContext):
@@ -308,7 +321,7 @@ class NestedContext(StepContext):
 
     def __init__(self, outer: StepContext, key: str) -> None:
         super().__init__(outer.identity, key, outer.attempt, outer.buffer.limits, outer._reading, outer.started_by)
-        self._outer, self.given = outer, outer.given
+        self._outer, self.given, self.grants = outer, outer.given, outer.grants
         self.buffer.extend(outer.buffer.batch())
 
     def hand_over(self) -> None:
