@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any
 
 import httpx
+import pytest
 from tests.support.command_line import Shell, shell
 from tests.support.polling import until
 
@@ -124,6 +125,19 @@ def test_the_server_ends_with_the_process_that_started_it_even_if_that_is_killed
             return False
 
         until(is_gone)
+
+
+@pytest.mark.parametrize("command", ["dev", "serve"])
+def test_server_that_is_stopped_by_ctrl_c_calls_that_no_error(tmp_path: Path, command: str):
+    environ = {name: value for name, value in os.environ.items() if name not in ("STEPWELL_URL", "REDIS_URL")}
+    typed = [sys.executable, "-m", "stepwell", command, "--port", "0"]
+    with subprocess.Popen(typed, cwd=tmp_path, env=environ, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        while not server.stderr.readline().startswith("open "):
+            pass
+        server.send_signal(signal.SIGINT)
+        assert server.stderr.read() == "the server has ended; unfinished runs are handed back\n"
+    assert server.returncode == 130
 
 
 def test_runs_in_memory_would_not_survive_a_reload(shell: Shell):

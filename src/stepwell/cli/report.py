@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
+from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.options import CliSettings
 from stepwell.cli.output import json_text, printable
 
-__all__ = ["moment", "report", "report_fields", "report_rows"]
+__all__ = ["end_server", "moment", "report", "report_fields", "report_rows"]
 
 
 def report(given: CliSettings, facts: Any, sentence: str) -> None:
@@ -63,6 +65,14 @@ def _cell(value: Any) -> str:
             return ", ".join(_cell(each) for each in value)  # pyright: ignore[reportUnknownVariableType]
         case _:
             return json_text(msgspec.to_builtins(value))
+
+
+def end_server(given: CliSettings) -> NoReturn:
+    """End the command of a server that Ctrl-C has stopped. That is no error of it."""
+    if given.is_json:
+        raise KeyboardInterrupt
+    given.screen.note("the server has ended; unfinished runs are handed back")
+    sys.exit(ExitCode.INTERRUPTED)
 
 
 def moment(at: datetime) -> str:

@@ -17,6 +17,7 @@ import click
 from stepwell.cli.main import command
 from stepwell.cli.options import CliSettings, complete_folder, settings
 from stepwell.cli.output import printable
+from stepwell.cli.report import end_server
 from stepwell.cli.workflow_loader import DOCUMENTS
 from stepwell.config import choose_url
 from stepwell.errors import InvalidInput, StepwellError
@@ -61,6 +62,9 @@ def dev(folder: str, port: int, watched: tuple[str, ...]) -> None:
                 seen = now
                 session.reload(changed)
             session.check()
+    except KeyboardInterrupt:
+        session.stop()
+        end_server(given)
     finally:
         session.stop()
 

@@ -7,6 +7,7 @@ import click
 from stepwell.cli.main import command
 from stepwell.cli.options import complete_file, settings
 from stepwell.cli.output import printable
+from stepwell.cli.report import end_server
 from stepwell.cli.workflow_loader import definitions_of, is_document
 from stepwell.errors import InvalidInput, StepwellError
 from stepwell.flow.function import registered_step_names
@@ -103,6 +104,8 @@ def serve(
             prepare=prepare,
             on_ready=say_ready,
         )
+    except KeyboardInterrupt:
+        end_server(given)
     except SystemExit as error:
         if error.code != 1:  # ended by a signal
             raise
