@@ -5,6 +5,7 @@ Run `python -m tools.generate_client` after each change of a route. A test compa
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -172,20 +173,35 @@ def _method(route: Route, known: _Types) -> str:
     result = " | ".join(dict.fromkeys(kinds))
     call = f"self._call({', '.join(arguments)})"
     names = [*route.parameters, *query, *body, *headers.values(), *(["workspace"] if route.role is not None else [])]
-    text = f"    def {route.name}({', '.join(parameters)}) -> {result}:\n" + _docstring(route, list(dict.fromkeys(names)))
+    text = f"    def {route.name}({', '.join(parameters)}) -> {result}:\n" + _docstring(route, list(dict.fromkeys(names)), result)
     return text + f"        {'' if result == 'None' else 'return '}{call}\n"
 
 
-def _docstring(route: Route, names: list[str]) -> str:
+def _docstring(route: Route, names: list[str], result: str) -> str:
     """Return the docstring of a method: the summary of its route, and what each parameter means."""
     known = {
-        name: text[:1].lower() + text[1:] for kind in (route.query, route.body) if kind for name, text in field_docs(kind).items()
+        name: (text[:1].lower() + text[1:]).replace("null", "None")
+        for kind in (route.query, route.body)
+        if kind
+        for name, text in field_docs(kind).items()
     }
-    lines = [f"{route.summary}.", ""] if names else [f"{route.summary}."]
+    lines = [f"{route.summary}."]
+    if result != "None" and not route.summary.startswith("Return"):
+        lines += ["", f"Return {_article(result)}."]
+    lines += [""] if names else []
     for name in names:
         lines += textwrap.wrap(f"- ``{name}``: {known.get(name) or _ABOUT[name]}", 120, subsequent_indent="  ")
     text = "\n".join(f"        {line}".rstrip() for line in lines).lstrip()
-    return f'        """{text}' + ('\n        """\n' if names else '"""\n')
+    return f'        """{text}' + ('\n        """\n' if "\n" in text else '"""\n')
+
+
+def _article(result: str) -> str:
+    """Return the type of a result in words."""
+    page = re.fullmatch(r"Page\[(\w+)\]", result)
+    if page:
+        return f"a page of ``{page[1]}``"
+    first, *others = result.split(" | ")
+    return f"{'an' if first[0] in 'AEIOU' else 'a'} ``{first}``" + "".join(f" or ``{each}``" for each in others)
 
 
 def generate() -> str:

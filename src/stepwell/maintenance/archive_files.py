@@ -118,7 +118,7 @@ def read_archive(folder: str | Path, execution_id: str) -> list[bytes]:
 
 
 def verify_archive(folder: str | Path, *, key: bytes | None = None) -> ArchiveVerification:
-    """Check an archive without a store: every file against its name, and every receipt of every proof.
+    """Check an archive without a store, and return every problem: each file against its name, and each receipt of each proof.
 
     - ``folder``: the folder of the policy.
     - ``key``: the key that the receipts were signed with; None to check no signatures.

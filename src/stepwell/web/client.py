@@ -310,7 +310,7 @@ class ClientRun:
                 return found
 
     def verify(self) -> Verification:
-        """Have the server verify every receipt of the run."""
+        """Have the server verify every receipt of the run, and return every problem that was found."""
         return self._client.verify_run(self.execution_id, workspace=self._workspace)
 
 

@@ -119,11 +119,13 @@ class Operations:
     ) -> Accepted:
         """Approve or reject what a run waits for.
 
+        Return an ``Accepted``.
+
         - ``execution_id``: the run.
         - ``name``: of the approval, as ``GET /approvals`` has it.
         - ``is_approved``: whether it is approved, or rejected.
         - ``comment``: a word about the decision, for whoever reads its result.
-        - ``by``: the person who decides; null: the name of the token.
+        - ``by``: the person who decides; None: the name of the token.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
         """
@@ -148,9 +150,11 @@ class Operations:
     ) -> CreatedLink:
         """Create a link that sends one signal, once.
 
+        Return a ``CreatedLink``.
+
         - ``execution_id``: the run.
         - ``signal``: the name of an answer that the run accepts now.
-        - ``by``: the person to whom it is given; null: the person who opens it gives a name.
+        - ``by``: the person to whom it is given; None: the person who opens it gives a name.
         - ``ttl_ms``: after this time the link is refused.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -210,9 +214,11 @@ class Operations:
     ) -> StartedRun | RunView:
         """Start a run.
 
+        Return a ``StartedRun`` or ``RunView``.
+
         - ``workflow``: the name of a workflow function of the server, or of a stored definition.
         - ``input``: without it, the workflow's parameters take their defaults.
-        - ``execution_id``: an id of your own, which makes a retry safe; null: the server chooses one.
+        - ``execution_id``: an id of your own, which makes a retry safe; None: the server chooses one.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``prefer``: ``wait=10`` to wait up to ten seconds for the result.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -244,6 +250,8 @@ class Operations:
         workspace: str | None = None,
     ) -> StartedRun | RunView:
         """Start a run under an id of the caller's own.
+
+        Return a ``StartedRun`` or ``RunView``.
 
         - ``execution_id``: the run.
         - ``workflow``: the name of a workflow function of the server, or of a stored definition.
@@ -291,7 +299,7 @@ class Operations:
         """Return the state of a run.
 
         - ``execution_id``: the run.
-        - ``at``: the revision; null: the newest.
+        - ``at``: the revision; None: the newest.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
@@ -302,7 +310,7 @@ class Operations:
         """Return the steps of a run with their attempts.
 
         - ``execution_id``: the run.
-        - ``at``: the revision; null: the newest.
+        - ``at``: the revision; None: the newest.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
@@ -375,6 +383,8 @@ class Operations:
     def verify_run(self, execution_id: str, *, workspace: str | None = None) -> Verification:
         """Verify every receipt of a run.
 
+        Return a ``Verification``.
+
         - ``execution_id``: the run.
         - ``workspace``: the workspace, with a token for all of the store.
         """
@@ -404,8 +414,10 @@ class Operations:
     ) -> Accepted:
         """Request a run and its children to end, or cancel a scope of it.
 
+        Return an ``Accepted``.
+
         - ``execution_id``: the run.
-        - ``scope``: a cancel scope of a declared workflow; null: all of the run.
+        - ``scope``: a cancel scope of a declared workflow; None: all of the run.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
         """
@@ -422,6 +434,8 @@ class Operations:
         self, execution_id: str, *, step: str, idempotency_key: str | None = None, workspace: str | None = None
     ) -> Accepted:
         """Cancel a step of a run: now if it is under way, else when it begins.
+
+        Return an ``Accepted``.
 
         - ``execution_id``: the run.
         - ``step``: its key, such as ``resize[3]``.
@@ -440,6 +454,8 @@ class Operations:
     def retry_run(self, execution_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Accepted:
         """Continue a failed run at the step that failed.
 
+        Return an ``Accepted``.
+
         - ``execution_id``: the run.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -457,6 +473,8 @@ class Operations:
         self, execution_id: str, *, name: str, value: Any = None, idempotency_key: str | None = None, workspace: str | None = None
     ) -> Accepted:
         """Send a signal to a run.
+
+        Return an ``Accepted``.
 
         - ``execution_id``: the run.
         - ``name``: the name of the signal.
@@ -484,9 +502,11 @@ class Operations:
     ) -> StartedRun:
         """Start a run from the state of another.
 
+        Return a ``StartedRun``.
+
         - ``execution_id``: the run.
-        - ``new_id``: the id of the fork; null: the server chooses one.
-        - ``at``: the revision to copy; null: the newest.
+        - ``new_id``: the id of the fork; None: the server chooses one.
+        - ``at``: the revision to copy; None: the newest.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
         """
@@ -509,6 +529,8 @@ class Operations:
 
     def abort_bulk(self, bulk_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> BulkReport:
         """Begin with no further run of a bulk action; what was done stays done.
+
+        Return a ``BulkReport``.
 
         - ``bulk_id``: the bulk operation.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
@@ -534,6 +556,8 @@ class Operations:
         workspace: str | None = None,
     ) -> BulkReport:
         """Cancel, retry or delete the runs that match; without a hash, only say which.
+
+        Return a ``BulkReport``.
 
         - ``action``: what to do with the runs.
         - ``ids``: these runs, instead of those that match a filter.
@@ -598,6 +622,8 @@ class Operations:
     ) -> ErrorGroup:
         """Call a group solved; the next failure of its kind opens it again.
 
+        Return an ``ErrorGroup``.
+
         - ``fingerprint``: the fingerprint of the group.
         - ``reason``: the reason, for people who look later.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
@@ -625,6 +651,8 @@ class Operations:
     ) -> ErrorGroup:
         """Ignore a group until a moment, a number of failures or a version.
 
+        Return an ``ErrorGroup``.
+
         - ``fingerprint``: the fingerprint of the group.
         - ``until``: the moment at which it opens again.
         - ``more``: after more than so many further failures.
@@ -647,6 +675,8 @@ class Operations:
     ) -> ErrorGroup:
         """Open a group that was resolved or ignored.
 
+        Return an ``ErrorGroup``.
+
         - ``fingerprint``: the fingerprint of the group.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -664,6 +694,8 @@ class Operations:
         self, fingerprint: str, *, idempotency_key: str | None = None, workspace: str | None = None
     ) -> RetriedGroup:
         """Retry every run of a group at the step that failed.
+
+        Return a ``RetriedGroup``.
 
         - ``fingerprint``: the fingerprint of the group.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
@@ -715,6 +747,8 @@ class Operations:
         workspace: str | None = None,
     ) -> EnqueuedItem:
         """Request a run.
+
+        Return an ``EnqueuedItem``.
 
         - ``workflow``: the name of a workflow function of the server, or of a stored definition.
         - ``input``: without it, the workflow's parameters take their defaults.
@@ -772,6 +806,8 @@ class Operations:
     def cancel_item(self, item_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> ItemSummary:
         """Cancel an item.
 
+        Return an ``ItemSummary``.
+
         - ``item_id``: the item.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -787,6 +823,8 @@ class Operations:
 
     def redrive_item(self, item_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> EnqueuedItem:
         """Run a failed or cancelled item again.
+
+        Return an ``EnqueuedItem``.
 
         - ``item_id``: the item.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
@@ -842,6 +880,8 @@ class Operations:
     ) -> QueueSettings:
         """Set limits of a queue.
 
+        Return a ``QueueSettings``.
+
         - ``queue``: the name of the queue.
         - ``concurrency``: how many of its items run at once.
         - ``rate_per_second``: how many of its items start per second.
@@ -861,6 +901,8 @@ class Operations:
     def pause_queue(self, queue: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> QueueSettings:
         """Start no more items of a queue.
 
+        Return a ``QueueSettings``.
+
         - ``queue``: the name of the queue.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -876,6 +918,8 @@ class Operations:
 
     def resume_queue(self, queue: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> QueueSettings:
         """Start items of a queue again.
+
+        Return a ``QueueSettings``.
 
         - ``queue``: the name of the queue.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
@@ -929,11 +973,13 @@ class Operations:
     ) -> ScheduleSummary:
         """Create or replace a schedule.
 
+        Return a ``ScheduleSummary``.
+
         - ``name``: the name of what the call is about.
         - ``workflow``: the name of a workflow function of the server, or of a stored definition.
         - ``input``: without it, the workflow's parameters take their defaults.
         - ``cron``: five or six fields, or ``@daily`` and the like.
-        - ``zone``: the time zone of ``cron``, such as ``Europe/Berlin``; null: UTC.
+        - ``zone``: the time zone of ``cron``, such as ``Europe/Berlin``; None: UTC.
         - ``every_ms``: an interval.
         - ``at``: one moment.
         - ``catch_up``: which ticks to fire that were missed while no worker ran.
@@ -978,6 +1024,8 @@ class Operations:
     def pause_schedule(self, name: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> ScheduleSummary:
         """Fire no more ticks.
 
+        Return a ``ScheduleSummary``.
+
         - ``name``: the name of what the call is about.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -994,6 +1042,8 @@ class Operations:
     def resume_schedule(self, name: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> ScheduleSummary:
         """Fire ticks again.
 
+        Return a ``ScheduleSummary``.
+
         - ``name``: the name of what the call is about.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -1009,6 +1059,8 @@ class Operations:
 
     def run_schedule(self, name: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> EnqueuedItem:
         """Enqueue one item now.
+
+        Return an ``EnqueuedItem``.
 
         - ``name``: the name of what the call is about.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
@@ -1027,6 +1079,8 @@ class Operations:
         self, name: str, *, start: datetime, end: datetime, idempotency_key: str | None = None, workspace: str | None = None
     ) -> Page[EnqueuedItem]:
         """Enqueue an item for every tick of a span.
+
+        Return a page of ``EnqueuedItem``.
 
         - ``name``: the name of what the call is about.
         - ``start``: the first moment.
@@ -1109,7 +1163,7 @@ class Operations:
         """Return a definition.
 
         - ``name``: the name of what the call is about.
-        - ``version``: the version; null: the newest.
+        - ``version``: the version; None: the newest.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
@@ -1125,7 +1179,7 @@ class Operations:
         """Return a picture of a definition.
 
         - ``name``: the name of what the call is about.
-        - ``version``: the version; null: the newest.
+        - ``version``: the version; None: the newest.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
@@ -1135,8 +1189,10 @@ class Operations:
     def check_definition(self, name: str, *, version: int | None = None, workspace: str | None = None) -> CheckResult:
         """Check a stored definition: whether every state that it can reach ends properly.
 
+        Return a ``CheckResult``.
+
         - ``name``: the name of what the call is about.
-        - ``version``: the version; null: the newest.
+        - ``version``: the version; None: the newest.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
@@ -1150,6 +1206,8 @@ class Operations:
 
     def put_definition(self, name: str, *, document: dict[str, Any] | str, workspace: str | None = None) -> DefinitionView:
         """Store a definition.
+
+        Return a ``DefinitionView``.
 
         - ``name``: the name of what the call is about.
         - ``document``: a JSON object, or YAML or JSON text.
@@ -1229,6 +1287,8 @@ class Operations:
     ) -> Workspace:
         """Create or change a workspace.
 
+        Return a ``Workspace``.
+
         - ``workspace_id``: the workspace.
         - ``tier``: the name of the tier that sets its limits.
         - ``is_paused``: true to start none of its items.
@@ -1248,6 +1308,8 @@ class Operations:
     def pause_workspace(self, workspace_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Workspace:
         """Start no more items of a workspace.
 
+        Return a ``Workspace``.
+
         - ``workspace_id``: the workspace.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -1263,6 +1325,8 @@ class Operations:
 
     def resume_workspace(self, workspace_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Workspace:
         """Start items of a workspace again.
+
+        Return a ``Workspace``.
 
         - ``workspace_id``: the workspace.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
@@ -1300,9 +1364,11 @@ class Operations:
     ) -> Workspace:
         """Give a workspace another limit than its tier's for a while; it ends by itself.
 
+        Return a ``Workspace``.
+
         - ``workspace_id``: the workspace.
         - ``limit``: the size of a page, 1 to 200.
-        - ``value``: null: no limit.
+        - ``value``: None: no limit.
         - ``ttl_ms``: how long the override holds.
         - ``reason``: the reason, for people who look at the workspace.
         - ``if_match``: the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.
@@ -1321,6 +1387,8 @@ class Operations:
         self, workspace_id: str, limit: str, *, if_match: str | None = None, workspace: str | None = None
     ) -> Workspace:
         """End the override of a limit now.
+
+        Return a ``Workspace``.
 
         - ``workspace_id``: the workspace.
         - ``limit``: the size of a page, 1 to 200.
@@ -1369,6 +1437,8 @@ class Operations:
         workspace: str | None = None,
     ) -> Tier:
         """Create or change a tier.
+
+        Return a ``Tier``.
 
         - ``tier``: the name of the tier.
         - ``concurrency``: how many runs of a workspace run at once.
@@ -1421,9 +1491,11 @@ class Operations:
     ) -> CreatedToken:
         """Create an access token of the workspace.
 
+        Return a ``CreatedToken``.
+
         - ``name``: a name for people, which the audit shows.
         - ``role``: what its holder may do.
-        - ``ttl_ms``: after this time it is refused; null: it lasts until it is revoked.
+        - ``ttl_ms``: after this time it is refused; None: it lasts until it is revoked.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
         """
@@ -1563,10 +1635,12 @@ class Operations:
     ) -> EntryView:
         """Set a key.
 
+        Return an ``EntryView``.
+
         - ``scope``: the kind and the names of the scope, such as ``workspace``, ``workflow:checkout`` or ``custom:prices``.
         - ``key``: the key.
         - ``value``: the value.
-        - ``ttl_ms``: after this time the key is gone; null keeps it for ever.
+        - ``ttl_ms``: after this time the key is gone; None keeps it for ever.
         - ``if_match``: the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.
         - ``if_none_match``: ``*`` to do it only if there is none yet.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -1601,6 +1675,8 @@ class Operations:
         self, scope: str, key: str, *, by: int | float = 1, idempotency_key: str | None = None, workspace: str | None = None
     ) -> Sum:
         """Add to a number.
+
+        Return a ``Sum``.
 
         - ``scope``: the kind and the names of the scope, such as ``workspace``, ``workflow:checkout`` or ``custom:prices``.
         - ``key``: the key.
@@ -1651,6 +1727,8 @@ class Operations:
     ) -> ConversationView:
         """Save the state of a conversation.
 
+        Return a ``ConversationView``.
+
         - ``conversation_id``: the conversation.
         - ``state``: the new state.
         - ``user``: the user in whose list the conversation appears.
@@ -1700,9 +1778,11 @@ class Operations:
     ) -> RemoteHold:
         """Acquire a lock.
 
+        Return a ``RemoteHold``.
+
         - ``lock``: the name of the lock.
         - ``ttl_ms``: how long it is held unless it is renewed.
-        - ``holder``: unique to this acquisition, which makes a retry safe; null: the server chooses one.
+        - ``holder``: unique to this acquisition, which makes a retry safe; None: the server chooses one.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
         """
@@ -1726,6 +1806,8 @@ class Operations:
         workspace: str | None = None,
     ) -> RemoteHold:
         """Hold a lock for longer.
+
+        Return a ``RemoteHold``.
 
         - ``lock``: the name of the lock.
         - ``holder``: as ``acquire_lock`` returned it.
@@ -1797,6 +1879,8 @@ class Operations:
     ) -> WebhookView:
         """Create or change an endpoint; a change enables a disabled one.
 
+        Return a ``WebhookView``.
+
         - ``webhook``: the name of the endpoint.
         - ``url``: where messages go: an ``https://`` address of a public host.
         - ``events``: the endings that send a message.
@@ -1813,6 +1897,8 @@ class Operations:
 
     def rotate_webhook(self, webhook: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> WebhookView:
         """Give an endpoint a new secret; for a day messages are signed with both.
+
+        Return a ``WebhookView``.
 
         - ``webhook``: the name of the endpoint.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
@@ -1856,6 +1942,8 @@ class Operations:
     ) -> WebhookDelivery:
         """Send a message again now.
 
+        Return a ``WebhookDelivery``.
+
         - ``delivery_id``: the id of the message.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -1883,6 +1971,8 @@ class Operations:
     def make_backup(self, *, keep: int = 7, idempotency_key: str | None = None, workspace: str | None = None) -> BackupReport:
         """Back the store up while it is in use: what is new since the last backup is added to it.
 
+        Return a ``BackupReport``.
+
         - ``keep``: how many earlier backups stay.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -1893,6 +1983,8 @@ class Operations:
 
     def check_backup(self, *, workspace: str | None = None) -> BackupVerification:
         """Check the newest backup without restoring it: every checksum, and every receipt.
+
+        Return a ``BackupVerification``.
 
         - ``workspace``: the workspace, with a token for all of the store.
         """
@@ -1912,9 +2004,11 @@ class Operations:
     ) -> MigrationReport:
         """Bring stored values to the version that the code of this server uses: first a dry run, then after a backup.
 
-        - ``scope``: only these scopes, such as ``custom/prices``; null: all.
-        - ``workflow``: only the runs of this workflow; null: all.
-        - ``to_version``: bring them to this version; null: the one that the code of this server uses.
+        Return a ``MigrationReport``.
+
+        - ``scope``: only these scopes, such as ``custom/prices``; None: all.
+        - ``workflow``: only the runs of this workflow; None: all.
+        - ``to_version``: bring them to this version; None: the one that the code of this server uses.
         - ``is_dry_run``: whether to call the migrations on every value, and write nothing.
         - ``stop_at_failure``: whether to stop at the first value that fails.
         - ``batch``: how many values land in one transaction.

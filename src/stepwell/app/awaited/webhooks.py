@@ -78,7 +78,7 @@ class AsyncWebhooks:
         return await self._driver.run(self._do.deliveries(self._workspace))
 
     async def replay(self, delivery_id: str) -> WebhookDelivery:
-        """Send a message again now.
+        """Send a message again now, and return it.
 
         - ``delivery_id``: the message's id, as ``deliveries`` lists it.
 

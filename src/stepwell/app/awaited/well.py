@@ -749,7 +749,7 @@ class AsyncStepwell:
         return await self._driver.run(self._parts.copies.archive(execution_id, file_of(to), through))
 
     async def backup(self, folder: str | Path, *, workspace: Id | None = None, keep: int = 7) -> BackupReport:
-        """Back this well up into a folder, as it is when the backup begins; others go on writing meanwhile.
+        """Back this well up into a folder, as it is when the backup begins, and return a report. Others go on writing meanwhile.
 
         A folder that has a backup already gets the commits since then, and the state and queue of now.
 
@@ -763,7 +763,7 @@ class AsyncStepwell:
         return await self._driver.run(self._parts.backup(Path(folder), id_text(workspace), keep))
 
     async def restore_backup(self, folder: str | Path, *, at: datetime | None = None) -> RestoreReport:
-        """Restore a backup into this well, which must have nothing of it, and compare everything with the backup.
+        """Restore a backup into this well, which must have nothing of it, compare everything with it, and return a report.
 
         Nothing runs before ``resume_restored``: executions do not come due, and workspaces are paused. A restore that was
         interrupted is continued by the same call.
@@ -792,7 +792,7 @@ class AsyncStepwell:
         batch: int = 500,
         progress: Progress | None = None,
     ) -> MigrationReport:
-        """Bring stored values to the version that this process uses, by its ``stepwell.migration`` functions.
+        """Bring stored values to the version that this process uses, by its ``stepwell.migration`` functions; return a report.
 
         Executions and workers go on meanwhile. A call that was interrupted is finished by the same call. Each execution is
         migrated by a commit with a receipt; one that a worker holds is left to the worker that loads it next. A value that
@@ -869,7 +869,7 @@ class AsyncStepwell:
         return await self._driver.run(self._parts.erasing.receipts(id_text(workspace)))
 
     async def rotate_keys(self) -> RotationReport:
-        """Wrap every data key with the active key of the ring, so that older keys of the ring can be taken away.
+        """Wrap every data key with the active key of the ring, so that older keys can be taken away; return the counts.
 
         No value is encrypted anew. A rotation that was interrupted goes on by the same call. Raise ``EncryptionKeyMissing`` if the
         ring lacks a key that data keys are wrapped with.
@@ -889,7 +889,7 @@ class AsyncStepwell:
     async def upgrade_runs(
         self, workflow: str, *, to_version: int, workspace: Id | None = None, dry_run: bool = False
     ) -> UpgradeReport:
-        """Move the live runs of a declared workflow to another version of its definition, those that can go on with it.
+        """Move the live runs of a declared workflow that can continue there to another version, and return which moved.
 
         A run keeps the version that it began with until this is called. A run can be moved if what it has passed, and where it
         is, are the same in both versions; the report has the reasons for each that cannot. A run that a worker holds is left,

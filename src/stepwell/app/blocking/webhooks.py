@@ -79,7 +79,7 @@ class Webhooks:
         return self._driver.run(self._do.deliveries(self._workspace))
 
     def replay(self, delivery_id: str) -> WebhookDelivery:
-        """Send a message again now.
+        """Send a message again now, and return it.
 
         - ``delivery_id``: the message's id, as ``deliveries`` lists it.
 

@@ -28,7 +28,7 @@ def parse(
     workflows: Collection[str] | None = None,
     further: Callable[[Definition], Findings] | None = None,
 ) -> Definition:
-    """Read a definition and check it.
+    """Read a definition, check it, and return it.
 
     - ``text``: the definition, as YAML or JSON.
     - ``source``: the file name for messages.
