@@ -36,7 +36,6 @@ __all__ = [
     "RUN_ID",
     "RUN_NAME",
     "SPAN",
-    "STARTABLE",
     "SUBJECT",
     "VALUE",
     "WORKFLOW_NAME",
@@ -44,6 +43,7 @@ __all__ = [
     "CliSettings",
     "complete_file",
     "complete_folder",
+    "complete_startable",
     "limits_of",
     "settings",
     "value_of",
@@ -128,17 +128,13 @@ SUBJECT = click.option(
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def _completing(find: Callable[[Stepwell], Iterable[str]], *kinds: str) -> Completer:
-    """Return a function that completes an argument from the store; it stays silent where the store cannot be read.
-
-    - ``kinds``: ``file`` or ``dir``, for an argument that may be one, too.
-    """
+def _completing(find: Callable[[Stepwell], Iterable[str]]) -> Completer:
+    """Return a function that completes an argument from the store; it stays silent where the store cannot be read."""
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        found = [CompletionItem(incomplete, type=kind) for kind in kinds]
         with suppress(Exception), ctx.ensure_object(CliSettings).open() as well:
-            return [*(CompletionItem(each) for each in find(well) if each.startswith(incomplete)), *found]
-        return found
+            return [CompletionItem(each) for each in find(well) if each.startswith(incomplete)]
+        return []
 
     return complete
 
@@ -149,6 +145,7 @@ def _workflow_names(well: Stepwell) -> list[str]:
 
 
 _MOST_COMPLETIONS = 200
+_SOURCES = (".py", ".yaml", ".yml", ".json", ".lua")
 
 RUN_NAME = _completing(lambda well: (each.execution_id for each in well.executions.list(limit=_MOST_COMPLETIONS)))
 """Completes the id of a run."""
@@ -157,8 +154,21 @@ QUEUE_NAME = _completing(lambda well: sorted({each.queue for each in well.queue.
 """Completes the name of a queue."""
 WORKFLOW_NAME = _completing(_workflow_names)
 """Completes the name of a workflow."""
-STARTABLE = _completing(_workflow_names, "file")
-"""Completes a workflow by its name, or the file that has it."""
+
+
+def complete_startable(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete a workflow by its name, or the file that has it."""
+    start = incomplete.rpartition("/")[2]
+    folder = incomplete.removesuffix(start)
+    paths: list[str] = []
+    with suppress(OSError):
+        paths = sorted(f"{folder}{each.name}" for each in Path(folder or ".").iterdir() if each.suffix in _SOURCES)
+    # Other paths are left to the shell: bash asks for that before it takes anything else.
+    return [
+        *complete_file(ctx, param, incomplete),
+        *WORKFLOW_NAME(ctx, param, incomplete),
+        *(CompletionItem(each) for each in paths if each.startswith(incomplete)),
+    ]
 
 
 def complete_file(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

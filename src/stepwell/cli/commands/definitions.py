@@ -11,7 +11,7 @@ import click
 
 from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import RUN_NAME, STARTABLE, WORKFLOW_NAME, complete_file, settings
+from stepwell.cli.options import RUN_NAME, WORKFLOW_NAME, complete_file, complete_startable, settings
 from stepwell.cli.output import Terminal, printable
 from stepwell.cli.report import report, report_rows
 from stepwell.cli.workflow_loader import definitions_of, find_workflow, functions_of, source_problems_of
@@ -134,7 +134,7 @@ def _drawn(file: str, kind: PictureFormat) -> tuple[str, str]:
 
 
 @command("draw")
-@click.argument("file", metavar="[FILE]", required=False, shell_complete=STARTABLE)
+@click.argument("file", metavar="[FILE]", required=False, shell_complete=complete_startable)
 @click.option(
     "--run",
     "run_id",

@@ -17,10 +17,10 @@ from stepwell.cli.options import (
     MOMENT,
     QUEUE_NAME,
     SPAN,
-    STARTABLE,
     SUBJECT,
     WORKFLOW_NAME,
     WORKSPACE,
+    complete_startable,
     limits_of,
     settings,
 )
@@ -60,7 +60,7 @@ _WORKERS = {"WORKER": "name", "ENGINE": "engine", "WORKFLOWS": "workflows", "QUE
 
 
 @command("enqueue")
-@click.argument("target", metavar="FILE|NAME", shell_complete=STARTABLE)
+@click.argument("target", metavar="FILE|NAME", shell_complete=complete_startable)
 @INPUT
 @ID
 @WORKSPACE

@@ -22,12 +22,12 @@ from stepwell.cli.options import (
     INPUT,
     RUN_ID,
     SPAN,
-    STARTABLE,
     SUBJECT,
     VALUE,
     WORKFLOW_NAME,
     WORKSPACE,
     CliSettings,
+    complete_startable,
     settings,
 )
 from stepwell.cli.output import Terminal, printable
@@ -61,7 +61,7 @@ _timeout = click.option("--timeout", type=SPAN, metavar="SPAN", help="Stop waiti
 
 
 @command("run")
-@click.argument("target", metavar="FILE|NAME", shell_complete=STARTABLE)
+@click.argument("target", metavar="FILE|NAME", shell_complete=complete_startable)
 @INPUT
 @ID
 @WORKSPACE
@@ -91,7 +91,7 @@ def run(target: str, value: Any, execution_id: str | None, workspace: str, timeo
 
 
 @command("start")
-@click.argument("target", metavar="FILE|NAME", shell_complete=STARTABLE)
+@click.argument("target", metavar="FILE|NAME", shell_complete=complete_startable)
 @INPUT
 @ID
 @WORKSPACE

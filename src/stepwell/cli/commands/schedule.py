@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from stepwell.cli.main import CommandEntry, Group, command
-from stepwell.cli.options import INPUT, MOMENT, QUEUE_NAME, SPAN, STARTABLE, WORKSPACE, settings
+from stepwell.cli.options import INPUT, MOMENT, QUEUE_NAME, SPAN, WORKSPACE, complete_startable, settings
 from stepwell.cli.report import moment, report, report_fields, report_rows
 from stepwell.cli.workflow_loader import find_workflow, known_workflow
 from stepwell.errors import NotFound
@@ -54,7 +54,7 @@ _name = click.argument("name", metavar="NAME")
 
 @command("put")
 @_name
-@click.argument("target", metavar="FILE|WORKFLOW", shell_complete=STARTABLE)
+@click.argument("target", metavar="FILE|WORKFLOW", shell_complete=complete_startable)
 @INPUT
 @WORKSPACE
 @click.option("--cron", help="A cron expression, such as '0 9 * * MON-FRI'.")
