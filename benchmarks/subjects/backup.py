@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 
-from benchmarks.measurement import Measurement, at_least
+from benchmarks.measurement import Measurement, Target, at_least
 from benchmarks.plan import Plan
-from stepwell import Stepwell, verify_backup
+from stepwell import AsyncStepwell, Stepwell, verify_backup
 
 __all__ = ["MEASURES"]
 
 _COMMITS = 10
+_AT_ONCE = 500
 
 
 def backup(plan: Plan) -> Iterator[Measurement]:
@@ -47,4 +49,38 @@ def backup(plan: Plan) -> Iterator[Measurement]:
     yield Measurement(f"{plan.name}.nothing_new", again * 1000, "ms", note=f"an increment of {executions:,} unchanged executions")
 
 
-MEASURES = {"backup": backup}
+def large(plan: Plan) -> Iterator[Measurement]:
+    """Measure a backup of a large well, and its check."""
+    executions, url = plan.size(100_000, 20), f"sqlite:///{plan.folder}/large.db?synchronous=NORMAL"
+    commits = executions * _COMMITS
+    asyncio.run(_fill(url, executions))
+    with Stepwell(url, worker=False) as well:
+        began = time.perf_counter()
+        well.backup(plan.folder / "backup")
+        made = time.perf_counter() - began
+    began = time.perf_counter()
+    assert verify_backup(plan.folder / "backup").receipts == commits
+    checked = time.perf_counter() - began
+    note = f"{executions:,} executions of {_COMMITS} commits on SQLite"
+    yield Measurement(f"{plan.name}.create", commits / made, "commits/s", target=_goal(commits / made, 20_000), note=note)
+    yield Measurement(f"{plan.name}.verify", commits / checked, "receipts/s", target=_goal(commits / checked, 50_000), note=note)
+
+
+def _goal(rate: float, wanted: int) -> Target:
+    return at_least("commits/s", rate, wanted)
+
+
+async def _fill(url: str, executions: int) -> None:
+    async with AsyncStepwell(url, worker=False) as well:
+
+        async def fill(number: int) -> None:
+            await well.create(f"run-{number}")
+            for each in range(_COMMITS - 1):
+                async with well.transaction(f"run-{number}") as tx:
+                    tx.set_variable(f"v{each}", {"number": each, "text": "a short text"})
+
+        for start in range(0, executions, _AT_ONCE):
+            await asyncio.gather(*(fill(number) for number in range(start, min(start + _AT_ONCE, executions))))
+
+
+MEASURES = {"backup": backup, "large": large}
