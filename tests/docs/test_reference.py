@@ -199,6 +199,7 @@ def test_contexts_are_on_the_page_with_what_they_have():
         has = {name for name in dir(context) if not name.startswith("_") and _is_given(context, name)} - {
             "buffer",
             "given",
+            "grants",
             "recorded_as",
             "started_by",
         }
