@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 
+from tests.faults import worker_program
+
 from stepwell.runtime import shutdown
 
 __all__ = ["main"]
@@ -16,15 +18,13 @@ class Teller(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Say it; anything else is shown with a failed test."""
         if "asked again" in record.getMessage():
-            print("again", flush=True)
+            worker_program.say("again")
         else:
             print(record.getMessage(), file=sys.stderr, flush=True)
 
 
 def main(url: str, lease_seconds: str, grace_seconds: str) -> None:
     """Work until told to stop."""
-    from tests.faults import worker_program
-
     shutdown.LAST_SECONDS = 60.0  # a busy machine may need more than there is in real life
     log = logging.getLogger(shutdown.__name__)
     log.addHandler(Teller())

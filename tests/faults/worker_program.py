@@ -15,17 +15,23 @@ import stepwell
 from stepwell import Stepwell, step, workflow
 from stepwell.runtime import worker_host
 
-__all__ = ["held", "leave", "left", "many", "spins", "stuck", "waits"]
+__all__ = ["held", "leave", "left", "many", "say", "spins", "stuck", "waits"]
 
 has_said_ready = threading.Event()
 has_said_ready.set()
 """Not set in a worker before it is ready: what its steps say comes after that, though they may be there first."""
 
 
+def say(word: str) -> None:
+    """Write a line in one piece: ``print`` writes its end by itself, so that words of two threads could share a line."""
+    sys.stdout.write(word + "\n")
+    sys.stdout.flush()
+
+
 def enter() -> None:
     """Say that a step holds."""
     has_said_ready.wait()
-    print("entered", flush=True)
+    say("entered")
 
 
 def leave(folder: str, what: str) -> None:
@@ -122,11 +128,11 @@ def main(url: str, lease_seconds: str = "1", grace_seconds: str = "30") -> None:
     worker_host.HAND_BACK_SECONDS = 60.0  # a busy machine may need more than the second that there is in real life
 
     def say_ready() -> None:
-        print("ready", flush=True)
+        say("ready")
         has_said_ready.set()
 
-    worker_host.serve(well, float(grace_seconds), on_ready=say_ready, on_stop=lambda: print("stopping", flush=True))
-    print("ended", flush=True)
+    worker_host.serve(well, float(grace_seconds), on_ready=say_ready, on_stop=lambda: say("stopping"))
+    say("ended")
 
 
 if __name__ == "__main__":
