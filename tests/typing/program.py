@@ -73,6 +73,7 @@ async def checkout(order: Order) -> str:
     assert_type(payment, str)
     stepwell.compensate(charge, order)
     await stepwell.sleep("2h")
+    assert_type(await asyncio.gather(charge(order), stepwell.sleep("2h")), tuple[str, None])
     answer = await stepwell.wait_signal("approve", timeout="3d")
     approval = await stepwell.wait_signal("approve", type=Approval)
     assert_type(approval, Approval)
@@ -91,6 +92,7 @@ async def checkout(order: Order) -> str:
 @workflow
 def packing(item: str) -> int:
     """A workflow that blocks."""
+    stepwell.sleep("2h")
     done = pack(item)
     assert_type(done, int)
     assert_type(charge.sync(Order(item, 5)), str)

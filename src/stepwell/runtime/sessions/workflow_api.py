@@ -33,11 +33,14 @@ if TYPE_CHECKING:
 
         def __await__(self) -> Generator[Any, None, list[T]]: ...
 
+    class Slept(Coroutine[Any, Any, None]):
+        """What ``sleep`` gives: a coroutine, which only an ``async def`` workflow awaits, so that no checker asks for it."""
+
     class Decided(ApprovalResult, Coroutine[Any, Any, ApprovalResult]):  # pyright: ignore[reportGeneralTypeIssues] - two metaclasses
         """What ``wait_approval`` gives: the result in a ``def`` workflow, a coroutine for it in an ``async def`` one."""
 
 
-def sleep(span: Span) -> Any:
+def sleep(span: Span) -> Slept:
     """Wait durably for a span of time. The wait holds no thread, and continues after a crash with the time that is left.
 
     In an ``async def`` workflow it is awaited; in a ``def`` workflow it blocks. Raise ``InvalidInput`` outside workflow code.
