@@ -300,3 +300,25 @@ def test_every_command_is_where_the_list_says_and_explains_itself(shell: Shell):
         assert (done.code, done.out.startswith(f"Usage: stepwell {name} ")) == (0, True)
         inner = command.entries if isinstance(command, Group) else {}
         assert all(shell(name, each, "--help").code == 0 for each in inner)
+
+
+def test_steps_write_bytes_and_start_programs_with_the_streams_of_a_command(shell: Shell):
+    shell.write(
+        "noisy.py",
+        "import subprocess, sys\n"
+        "from stepwell import step, workflow\n\n"
+        "@step\n"
+        "def noise() -> int:\n"
+        "    sys.stderr.buffer.write(b'bytes\\n')\n"
+        "    sys.stderr.buffer.flush()\n"
+        "    subprocess.run([sys.executable, '-c', 'print(\"from a program\")'], stdout=sys.stdout, check=True)\n"
+        "    return 1\n\n"
+        "@workflow\n"
+        "def noisy() -> int:\n"
+        "    return noise()\n",
+    )
+    with program(shell, "run", "noisy.py") as run:
+        code, out, err = finish(run)
+    assert (code, out) == (0, "1\n"), err
+    assert "bytes\n" in err
+    assert "from a program\n" in err

@@ -266,6 +266,10 @@ class _Beside(io.TextIOBase):
     def writable(self) -> bool:
         return True
 
+    @property
+    def buffer(self) -> Any:
+        return self.screen.err.buffer  # for steps that write bytes
+
     def fileno(self) -> int:
         return self.screen.err.fileno()  # for processes that steps start
 
