@@ -313,6 +313,14 @@ def test_run_of_another_process_hears_of_it(open_well: OpenWell, file_url: str):
         run.result(WAIT)
 
 
+def test_wait_of_a_function_cannot_be_cancelled_alone(well: Any):
+    run = well.start(child, "x")
+    until(lambda: run.status() == "WAITING")
+    with pytest.raises(InvalidInput, match="'signal:go' is no step"):
+        run.cancel_step("signal:go")
+    run.cancel()
+
+
 def test_what_is_not_there_cannot_be_cancelled(well: Any):
     run = well.start(both_sides())
     until(lambda: "first" in well.load(run.execution_id).steps)

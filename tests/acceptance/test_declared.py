@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.acceptance.conftest import OpenWell, working_well
@@ -34,6 +34,7 @@ from stepwell.flow import (
     wait,
     when,
 )
+from stepwell.testing import crash_everywhere
 
 well = working_well
 
@@ -316,6 +317,33 @@ output: "{{{{ steps.map_data.output }}}}"
         output=["{{ steps.kid.output }}", "{{ variables.n }}"],
     )
     assert well.start(parent).result(WAIT) == [seen, after]
+
+
+@stepwell.workflow(name="d-sharing")
+async def sharing() -> None:
+    variables = stepwell.current().variables
+    variables["n"] = cast("int", variables.get("n", 0)) + 1
+    await stepwell.sleep(0)
+    variables["late"] = "with its end"
+
+
+@pytest.mark.parametrize(("rule", "after"), [("copy", [1, None]), ("share", [2, "with its end"])])
+def test_function_gives_its_context_back_as_the_rule_says(well: Any, rule: Any, after: list[Any]) -> None:
+    parent = define(
+        f"d-sharing-{rule}",
+        subworkflow("d-sharing", {}, context=rule),
+        variables={"n": 1},
+        output=["{{ variables.n }}", "{{ variables.late ?? null }}"],
+    )
+    assert well.start(parent).result(WAIT) == after
+
+
+def test_shared_context_survives_a_crash_at_any_point() -> None:
+    """Also if the parent finds a child that ended while nobody waited for it."""
+    parent = define(
+        "d-sharing-crash", subworkflow("d-sharing", {}, context="share"), variables={"n": 1}, output="{{ variables.n }}"
+    )
+    assert crash_everywhere(parent).result == 2
 
 
 def test_unknown_subworkflow_is_a_clear_failure(well: Any) -> None:

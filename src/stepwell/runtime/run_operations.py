@@ -24,6 +24,7 @@ from stepwell.errors import (
 from stepwell.flow.function import Workflow, registered, registered_names, registered_step, registered_versions
 from stepwell.kernel.nodes.scopes import CANCELLABLE
 from stepwell.kernel.plan import Plan
+from stepwell.kernel.token import ROOT
 from stepwell.model.commit import Head
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.external_engines import TEMPORAL
@@ -196,6 +197,9 @@ class RunOperations:
         if step in state.steps:
             raise Conflict(f"step {step!r} of execution {self.execution_id!r} has ended as {state.steps[step].status}")
         plan = yield from self._plan(state)
+        waiting = state.tokens.get(step)
+        if plan is None and ROOT not in state.tokens and waiting is not None and waiting.node != "retry":
+            raise InvalidInput(f"{step!r} is no step; of a function only steps can be cancelled alone")
         place = None if plan is None else plan.places.get(step.partition("[")[0])
         if plan is not None and place is None:
             raise NotFound(f"the definition of execution {self.execution_id!r} has no step {step!r}; run.steps() lists them")

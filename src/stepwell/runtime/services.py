@@ -29,7 +29,7 @@ from stepwell.runtime.inbox import Message, fresh_key, messages, path_of
 from stepwell.runtime.known_workflows import KnownWorkflows
 from stepwell.runtime.run_end import run_end
 from stepwell.runtime.shutdown import HandBackRetry
-from stepwell.runtime.start import LocalWorker, Seed, Starting
+from stepwell.runtime.start import LocalWorker, Seed, Starting, news_of_ended
 from stepwell.runtime.steps.context import StepContext
 from stepwell.runtime.steps.late_results import note
 from stepwell.runtime.steps.process_pool import ProcessPool
@@ -180,7 +180,7 @@ class Services:
             found = await self._driver.run(self._executions.load(child_id))
             if not found.identity.is_child or found.identity.parent_id != parent.execution_id:
                 raise
-            return {"status": str(found.status), "result": found.result} if found.status in FINAL else None
+            return news_of_ended(found) if found.status in FINAL else None
         return None
 
     def room_lent(self) -> AbstractContextManager[None]:

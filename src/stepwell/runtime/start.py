@@ -5,7 +5,7 @@ A child may get its parent's context and variables, and may give back what it ch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ from stepwell.flow.governance import Governance, check_governance
 from stepwell.kernel.pending_changes import PendingChanges
 from stepwell.model.commit import Creation, Lease
 from stepwell.model.draft import Planned
-from stepwell.model.execution_state import ONLY, State
+from stepwell.model.execution_state import ONLY, ExecutionState, State
 from stepwell.model.external_engines import HOLD_SECONDS, first_record, recorded
 from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
@@ -57,6 +57,8 @@ __all__ = [
     "check_child_depth",
     "input_of",
     "news_of",
+    "news_of_ended",
+    "news_of_function",
     "seed_of",
 ]
 
@@ -90,6 +92,24 @@ def news_of(changes: PendingChanges, status: Status, result: dict[str, Value]) -
     if metadata.get(_SHARES):
         variables = {name: value for name, value in changes.mapping("variables").items() if not name.startswith("$")}
         news |= {"context": changes.mapping("context"), "variables": variables}
+    return news
+
+
+def news_of_function(state: State, status: Status, result: Value, variables: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the same for a function, given its variables, of which some may not have landed yet."""
+    news: dict[str, Value] = {"status": str(status), "result": result}
+    if decode(state.sections["metadata"].get(ONLY, b"{}")).get(_SHARES):
+        own = {name: value for name, value in variables.items() if not name.startswith("$")}
+        news |= {"context": _decoded(state, "context"), "variables": own}
+    return news
+
+
+def news_of_ended(child: ExecutionState) -> dict[str, Value]:
+    """Return the same from the record of a child that has ended."""
+    news: dict[str, Value] = {"status": str(child.status), "result": child.result}
+    if child.metadata.get(_SHARES):
+        variables = {name: value for name, value in child.variables.items() if not name.startswith("$")}
+        news |= {"context": child.context, "variables": variables}
     return news
 
 

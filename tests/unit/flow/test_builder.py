@@ -167,7 +167,12 @@ def test_what_is_no_step_is_refused() -> None:
 def test_ranges_are_those_of_python() -> None:
     assert loop("a", range=(3,)).range == Range(stop=3)
     assert loop("a", range=(1, 3)).range == Range(start=1, stop=3)
+    assert loop("a", range=(5, 0, -2)).range == Range(start=5, stop=0, step=-2)
     assert loop("a", range=Range(stop=2)).range == Range(stop=2)
+    assert loop("a", range=range(5, 0, -2)).range == Range(start=5, stop=0, step=-2)
+    assert loop("a", range=range(3)).range == Range(start=0, stop=3, step=1)
+    with pytest.raises(InvalidDefinition, match="a range is"):
+        loop("a", range=5)  # pyright: ignore[reportArgumentType]
 
 
 # Names.

@@ -46,6 +46,7 @@ from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.sessions.session import CHILD_SLOT_POLL_MS, FINAL_REST, Session
 from stepwell.runtime.sessions.unawaited_calls import UnawaitedCalls
 from stepwell.runtime.sessions.waits import Waits
+from stepwell.runtime.start import news_of_function
 from stepwell.runtime.steps.attempt import contained, in_thread
 from stepwell.runtime.steps.context import WorkflowContext, here
 from stepwell.runtime.steps.outcome import error_value
@@ -292,10 +293,15 @@ class FunctionSession(Session):
         if tokens := self._writer.state.sections["tokens"]:
             messages = {child_id: message for child_id, (message, _) in self._cancelled_children().items()}
             batch += [RemoveToken(token_id) for token_id in tokens if not self._is_removed(token_id)]
-        messages |= self._message_to_parent(lambda: {"status": str(status), "result": decode(result)})
+        messages |= self._message_to_parent(lambda: self._news(status, decode(result)))
         batch += cleared_marks(self._writer.state)
         batch += [*messages.values(), *self._inbox.taking(self._waits.cancel), SetResult(msgspec.Raw(result)), SetStatus(status)]
         await self._writer.commit(batch, rest=FINAL_REST, nudges=tuple(messages))
+
+    def _news(self, status: Status, result: Value) -> Value:
+        """Return the message to the parent."""
+        variables = WorkflowContext(self._identity, self).variables
+        return news_of_function(self._writer.state, status, result, variables)
 
     def _is_removed(self, token_id: str) -> bool:
         """Return whether a buffered mutation removes a token already."""
