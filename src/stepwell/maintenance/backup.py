@@ -49,6 +49,7 @@ from stepwell.model.queue_item import Item, ItemQuery, ItemStatus
 from stepwell.model.receipt_chain import verify
 from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.snapshot import StoredSnapshot
+from stepwell.pipeline.paged_reads import all_entries, all_executions
 from stepwell.stores.sealed_store import as_stored
 
 __all__ = [
@@ -182,10 +183,7 @@ class Moment:
         return changes + len(gone)
 
     def _all_heads(self) -> Iterator[Head]:
-        after = None
-        while page := self._store.find(ExecutionQuery(workspace_id=self._workspace, after=after, limit=_PAGE)):
-            yield from page
-            after = (page[-1].created_ms, page[-1].execution_id)
+        return all_executions(self._store, ExecutionQuery(workspace_id=self._workspace, limit=_PAGE))
 
     def _copy_chain(self, head: Head) -> None:
         name = head.execution_id
@@ -232,15 +230,13 @@ class Moment:
 
     def _copy_scope(self, path: str, revision: int) -> None:
         self._values.write(ScopeRecord(path, revision))
-        after, keys, total = None, 0, 0
-        while page := self._store.scan(path, after=after, limit=_PAGE):
-            for key, row in page:
-                data = row.checked(path, key).data or b"null"
-                record = EntryRecord(key, msgspec.Raw(data), row.expires_ms, row.ttl_ms, row.sliding, row.version)
-                self._values.write(record)
-                if row.expires_ms is None:
-                    keys, total = keys + 1, total + _number("entry", path, key, sha256_hex(data))
-            after = page[-1][0]
+        keys = total = 0
+        for key, row in all_entries(self._store, path):
+            data = row.checked(path, key).data or b"null"
+            record = EntryRecord(key, msgspec.Raw(data), row.expires_ms, row.ttl_ms, row.sliding, row.version)
+            self._values.write(record)
+            if row.expires_ms is None:
+                keys, total = keys + 1, total + _number("entry", path, key, sha256_hex(data))
         # The settings of sealing are kept, and do not count: the store that it is restored into has some already.
         self.scopes[path] = (revision, 0, 0) if path == SEALING else (revision, keys, total)
 

@@ -41,6 +41,7 @@ from stepwell.model.scoped_operations import Clear, Delete, Put, StateOp
 from stepwell.model.sealed_value import is_sealed, read_sealed
 from stepwell.model.status import FINAL
 from stepwell.pipeline.operations import Operation, read, write_or_raise
+from stepwell.pipeline.paged_reads import all_entries
 from stepwell.queue.operations import QueueOperations
 from stepwell.state.executions import CommitTerms, Executions
 from stepwell.state.history import ExecutionSummary
@@ -335,8 +336,8 @@ class Erasing:
         wanted = None if workspace is None else erasure_path(check_key(workspace, "a workspace id"))
         for path in _paths(self._store, "erasure/"):
             if wanted in (None, path):
-                for _, data in _all(self._store, path):
-                    yield _decode_receipt(data)
+                for _, row in all_entries(self._store, path):
+                    yield _decode_receipt(row.data or b"")
 
 
 def _put(path: str, key: str, row: SubjectRow, revision: int) -> Put:
@@ -350,13 +351,6 @@ def _owner(path: str) -> str:
 
 def _paths(store: Store, prefix: str) -> list[str]:
     return [path for path in store.scopes(DEFAULT_WORKSPACE) if path.startswith(prefix)]
-
-
-def _all(store: Store, path: str) -> Iterator[tuple[str, bytes]]:
-    after = None
-    while page := store.scan(path, after=after, limit=_PAGE):
-        yield from ((key, row.data) for key, row in page if row.data is not None)
-        after = page[-1][0]
 
 
 def rotate_keys(store: Store, subjects: Subjects, rechecked: Callable[[], None]) -> Operation[RotationReport]:

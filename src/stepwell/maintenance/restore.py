@@ -60,6 +60,7 @@ from stepwell.model.snapshot import StoredSnapshot, stored_state
 from stepwell.model.status import FINAL
 from stepwell.model.value import canonical, decode
 from stepwell.pipeline.operations import Operation, read, write_many, write_or_raise
+from stepwell.pipeline.paged_reads import all_entries
 from stepwell.state.executions import is_driven_by_engine
 from stepwell.stores.sealed_store import SealedStore, joined_settings
 
@@ -150,9 +151,9 @@ def resume_restored(store: Store) -> Operation[int]:
         names = [key.removeprefix(_HELD) for key, _ in rows]
         yield from write_or_raise(StateBatch(tuple(Delete(_MARK, key) for key, _ in rows), nudges=tuple(names)))
         count += len(names)
-    for key, _ in (yield from read(lambda: list(_all(store, _PAUSED)))):
+    for key, _ in (yield from read(lambda: list(all_entries(store, _MARK, prefix=_PAUSED)))):
         yield from _start_workspace(store, key.removeprefix(_PAUSED))
-    rest = yield from read(lambda: [key for key, _ in _all(store, "")])
+    rest = yield from read(lambda: [key for key, _ in all_entries(store, _MARK)])
     yield from write_or_raise(StateBatch(tuple(Delete(_MARK, each) for each in rest)))
     return count
 
@@ -161,13 +162,6 @@ def _start_workspace(store: Store, name: str) -> Operation[None]:
     for each in (yield from read(store.workspaces)):
         if each.workspace_id == name:
             yield from write_or_raise(PutWorkspace(msgspec.structs.replace(each, is_paused=False)))
-
-
-def _all(store: Store, prefix: str) -> Iterator[tuple[str, Any]]:
-    after = None
-    while rows := store.scan(_MARK, prefix=prefix, after=after):
-        yield from rows
-        after = rows[-1][0]
 
 
 def _is_marked(store: Store, manifest: Manifest) -> bool:

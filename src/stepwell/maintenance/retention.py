@@ -57,6 +57,7 @@ from stepwell.model.scoped_operations import Clear, Delete, Put, StateOp
 from stepwell.model.snapshot import store_snapshot, stored_state
 from stepwell.model.status import FINAL, Status
 from stepwell.pipeline.operations import AsyncDriver, Operation, read, write_many, write_or_raise
+from stepwell.pipeline.paged_reads import all_entries
 from stepwell.runtime.periodic import PeriodicTask
 from stepwell.state.executions import Executions
 from stepwell.state.locks import LockOperations, schedule_request
@@ -227,8 +228,7 @@ class RetentionOperations:
 
     def _rules(self) -> _Rules:
         store = self._store
-        rows = store.scan(_RULES, prefix=_POLICY)
-        policies = [_policy(entry.data or b"") for _, entry in rows]
+        policies = [_policy(entry.data or b"") for _, entry in all_entries(store, _RULES, prefix=_POLICY)]
         return _Rules(
             store.now_ms(),
             {each.tier: each for each in policies},

@@ -24,6 +24,7 @@ from stepwell.model.record import decode_token, encode_token, plain_input
 from stepwell.model.status import FINAL
 from stepwell.model.value import recode
 from stepwell.pipeline.operations import Operation, read
+from stepwell.pipeline.paged_reads import all_executions
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.state.executions import Executions, UnsharedChange, UnsharedExecution
 
@@ -129,12 +130,9 @@ class _Upgrade:
         return was_late
 
     def _live(self) -> Iterator[Head]:
-        after = None
-        while page := self._store.find(
-            ExecutionQuery(workspace_id=self._workspace, workflow_id=self._workflow.name, after=after, limit=_PAGE)
-        ):
-            yield from (head for head in page if head.status not in FINAL and head.version != self._workflow.version)
-            after = (page[-1].created_ms, page[-1].execution_id)
+        query = ExecutionQuery(workspace_id=self._workspace, workflow_id=self._workflow.name, limit=_PAGE)
+        heads = all_executions(self._store, query)
+        return (head for head in heads if head.status not in FINAL and head.version != self._workflow.version)
 
     def _move(self, heads: Sequence[Head]) -> Operation[bool]:
         changes: list[UnsharedChange] = []

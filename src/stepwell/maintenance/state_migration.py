@@ -29,6 +29,7 @@ from stepwell.model.state_migration import migration_to
 from stepwell.model.state_versions import EXECUTION, MigrationLine, line_name, line_of_path, lines
 from stepwell.model.status import FINAL
 from stepwell.pipeline.operations import Operation, read, write_many
+from stepwell.pipeline.paged_reads import all_entries, all_executions
 from stepwell.state.executions import CachedExecution, Executions, UnsharedChange
 from stepwell.stores.sealed_store import is_erased
 
@@ -224,19 +225,12 @@ class _Migrating:
         self._total += 1
 
     def _rows(self, path: str) -> Iterator[tuple[str, StoredEntry]]:
-        after = None
-        while page := self._store.scan(path, after=after, limit=_PAGE):
-            yield from ((key, row) for key, row in page if not is_erased(row))
-            after = page[-1][0]
+        return ((key, row) for key, row in all_entries(self._store, path) if not is_erased(row))
 
     def _live(self, workflow: str) -> Iterator[Head]:
         """Return the executions of a workflow that have not ended. Those that have stay as they ended."""
-        after = None
-        while page := self._store.find(
-            ExecutionQuery(workspace_id=self._request.workspace, workflow_id=workflow, after=after, limit=_PAGE)
-        ):
-            yield from (head for head in page if head.status not in FINAL)
-            after = (page[-1].created_ms, page[-1].execution_id)
+        query = ExecutionQuery(workspace_id=self._request.workspace, workflow_id=workflow, limit=_PAGE)
+        return (head for head in all_executions(self._store, query) if head.status not in FINAL)
 
     # Migrating.
 

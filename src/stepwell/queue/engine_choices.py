@@ -21,11 +21,11 @@ from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import Delete, Put
 from stepwell.model.value import canonical, decode
 from stepwell.pipeline.operations import Operation, read, write_or_raise
+from stepwell.pipeline.paged_reads import all_entries
 
 __all__ = ["EngineChoice", "EngineChoices"]
 
 _PATH = internal_path("engine_choice", DEFAULT_WORKSPACE)
-_PAGE = 1_000
 _FRESH_SECONDS = 1.0
 _LOCAL = "local"
 
@@ -90,11 +90,4 @@ class EngineChoices:
         self._known, self._fresh_until = found, self.now() + _FRESH_SECONDS
 
     def _scan(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        after: str | None = None
-        while True:
-            page = self._store.scan(_PATH, after=after, limit=_PAGE)
-            found.update((key, str(decode(row.data or b"null"))) for key, row in page)
-            if len(page) < _PAGE:
-                return found
-            after = page[-1][0]
+        return {key: str(decode(row.data or b"null")) for key, row in all_entries(self._store, _PATH)}

@@ -28,6 +28,7 @@ from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import ABSENT, Put, StoredEntry
 from stepwell.model.value import canonical
 from stepwell.pipeline.operations import Operation, read, write_or_raise
+from stepwell.pipeline.paged_reads import all_entries
 
 __all__ = [
     "DefinitionOperations",
@@ -37,7 +38,6 @@ __all__ = [
 _SCOPE = internal_path("definition", DEFAULT_WORKSPACE)
 _NAME, _BODY = "name/", "body/"
 _MOST_TRIES = 10
-_PAGE = 1_000
 
 Startable = Workflow[..., Any] | Definition | str
 """A workflow function, a definition, or the name of either."""
@@ -134,17 +134,8 @@ class DefinitionOperations:
         return {name for name, _ in self._known}
 
     def _rows(self) -> Operation[dict[str, _Names]]:
-        rows: dict[str, _Names] = {}
-        after: str | None = None
-        while True:
-            page = yield from self._page(after)
-            rows |= {key.removeprefix(_NAME): _read_names(_data(row)) for key, row in page}
-            if len(page) < _PAGE:
-                return rows
-            after = page[-1][0]
-
-    def _page(self, after: str | None) -> Operation[list[tuple[str, StoredEntry]]]:
-        return (yield from read(lambda: self._store.scan(_SCOPE, prefix=_NAME, after=after, limit=_PAGE)))
+        rows = yield from read(lambda: list(all_entries(self._store, _SCOPE, prefix=_NAME)))
+        return {key.removeprefix(_NAME): _read_names(_data(row)) for key, row in rows}
 
     def pause(self, name: str) -> Operation[None]:
         """Let no version of a workflow be started. Its executions continue."""

@@ -8,7 +8,7 @@ changes only when it is retried.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import msgspec
@@ -20,9 +20,10 @@ from stepwell.model.commit import Head
 from stepwell.model.error_group import ErrorGroup, Failure, GroupStatus, RetriedGroup, failure_of, normalised
 from stepwell.model.ids import check_key
 from stepwell.model.scope import internal_path
-from stepwell.model.scoped_operations import Put, StoredEntry
+from stepwell.model.scoped_operations import Put
 from stepwell.model.status import Status
 from stepwell.pipeline.operations import Operation, read
+from stepwell.pipeline.paged_reads import all_entries
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.state.executions import Executions
 from stepwell.state.scoped_state import StateOperations
@@ -156,7 +157,7 @@ class ErrorOperations:
             raise InvalidInput(f"limit is a whole number from 1 to {MOST_FAILURES:,}, not {limit!r}")
         failures = yield from self._failures(workspace, limit)
         decisions: dict[str, _Decision] = {}
-        for key, row in (yield from read(lambda: _rows(self._store.scan(_path(workspace))))):
+        for key, row in (yield from read(lambda: list(all_entries(self._store, _path(workspace))))):
             decisions[key] = _decode(row.data or b"")
         now = from_ms((yield from read(self._store.now_ms)))
         by_print: dict[str, list[Failure]] = {}
@@ -199,10 +200,6 @@ class ErrorOperations:
 
 def _path(workspace: str) -> str:
     return internal_path("error_group", workspace)
-
-
-def _rows(rows: Iterable[tuple[str, StoredEntry]]) -> list[tuple[str, StoredEntry]]:
-    return list(rows)
 
 
 def _group(fingerprint: str, failures: list[Failure], decision: _Decision | None, now: datetime) -> ErrorGroup:

@@ -20,8 +20,9 @@ from stepwell.model.access import AccessToken, Identity, IssuedToken, Role, Sign
 from stepwell.model.commit import StateBatch, Written
 from stepwell.model.ids import check_key
 from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
-from stepwell.model.scoped_operations import ABSENT, Delete, Put, StoredEntry
+from stepwell.model.scoped_operations import ABSENT, Delete, Put
 from stepwell.pipeline.operations import Operation, read, write_or_raise
+from stepwell.pipeline.paged_reads import all_entries
 from stepwell.state.scoped_state import StateOperations
 
 __all__ = ["AccessOperations"]
@@ -30,7 +31,6 @@ _PATH = internal_path("access", DEFAULT_WORKSPACE)
 _TOKEN, _SESSION, _TICKET, _LINK = "token/", "session/", "ticket/", "link/"
 _SERVER_KEY = "server-key"
 _PREFIX = "swt"
-_PAGE = 1_000
 
 # An unknown token is compared with this, so that it takes as long as a wrong secret.
 _NO_DIGEST = "0" * 64
@@ -85,14 +85,7 @@ class AccessOperations:
 
     def tokens(self) -> Operation[list[AccessToken]]:
         """Return all tokens that have not expired, the oldest first."""
-        rows: list[tuple[str, StoredEntry]] = []
-        after: str | None = None
-        while True:
-            page = yield from read(lambda: self._store.scan(_PATH, prefix=_TOKEN, after=after, limit=_PAGE))  # noqa: B023 - read at once
-            rows += page
-            if len(page) < _PAGE:
-                break
-            after = page[-1][0]
+        rows = yield from read(lambda: list(all_entries(self._store, _PATH, prefix=_TOKEN)))
         found = [_token(key.removeprefix(_TOKEN), _decode(row.data or b""), row.expires_ms) for key, row in rows]
         return sorted(found, key=lambda each: (each.created_at, each.token_id))
 

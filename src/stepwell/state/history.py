@@ -21,6 +21,7 @@ from stepwell.model.scoped_operations import StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.model.status import Status
 from stepwell.pipeline.operations import Operation, read
+from stepwell.pipeline.paged_reads import all_entries
 
 __all__ = ["ExecutionSummary", "History", "no_execution"]
 
@@ -163,7 +164,7 @@ class History:
 
     def scan(self, scope: str) -> Operation[list[tuple[str, StoredEntry]]]:
         """Return the live entries of a scope."""
-        return (yield from read(lambda: self._store.scan(scope)))
+        return (yield from read(lambda: list(all_entries(self._store, scope))))
 
     def receipts(self, execution_id: str, after: int, limit: int | None) -> Operation[list[Receipt]]:
         """Return the receipts after a revision, in order."""

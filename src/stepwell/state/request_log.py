@@ -1,24 +1,28 @@
 """Records of HTTP requests: replies kept under idempotency keys, and an audit of every change.
 
 Both are rows of Stepwell's own records that expire. A scope holds a limited number of keys, so the rows are spread over buckets:
-replies by the digest of their key, the audit by the hour.
+replies by the digest of their key, the audit by the hour, and by parts of an hour that fills more than one scope.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from time import time_ns
 
 import msgspec
 
 from stepwell.clock import from_ms
+from stepwell.errors import LimitExceeded
 from stepwell.model.commit import StateBatch
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.plain_data import PlainRecord
 from stepwell.model.scope import internal_path, is_internal
-from stepwell.model.scoped_operations import ABSENT, Delete, Put, StateOp
+from stepwell.model.scoped_operations import ABSENT, Delete, Put, StateOp, StoredEntry
 from stepwell.pipeline.operations import Operation, read, write_or_raise
+from stepwell.pipeline.paged_reads import all_entries
 from stepwell.state.scoped_state import StateOperations
 
 __all__ = ["AuditEntry", "KeptReply", "RequestKey", "RequestLog"]
@@ -82,11 +86,19 @@ _decode_reply = msgspec.json.Decoder(KeptReply).decode
 _decode_entry = msgspec.json.Decoder(AuditEntry).decode
 
 
+def _next_part(part: str) -> str:
+    """Return the name of the part of an hour after another one; names sort in the order of time."""
+    hour, _, number = part.partition(".")
+    return f"{hour}.{int(number or 0) + 1:06d}"
+
+
 class RequestLog:
     """Operations on kept replies and on the audit of one store."""
 
     def __init__(self, shared: StateOperations, new_id: NewId) -> None:
         self._shared, self._store, self._new_id = shared, shared.store, new_id
+        self._parts: dict[str, str] = {}
+        """The part of the present hour that each workspace's audit has come to."""
 
     def reply(self, key: RequestKey) -> Operation[KeptReply | None]:
         """Return the reply that is kept under a key, or None."""
@@ -116,8 +128,19 @@ class RequestLog:
         at = from_ms(now)
         # In the order in which one process notes them, to the nanosecond.
         named = msgspec.structs.replace(entry, entry_id=f"{time_ns():020d}.{self._new_id()}", at=at)
-        path = internal_path("audit", workspace, f"{at:%Y-%m-%dT%H}")
-        yield from self._shared.write(Put(path, named.entry_id, msgspec.Raw(_encode(named)), ttl_ms=_AUDIT_TTL_MS, expected=ABSENT))
+        part = max(f"{at:%Y-%m-%dT%H}", self._parts.get(workspace, ""))
+        while True:
+            path = internal_path("audit", workspace, part)
+            put = Put(path, named.entry_id, msgspec.Raw(_encode(named)), ttl_ms=_AUDIT_TTL_MS, expected=ABSENT)
+            try:
+                yield from self._shared.write(put)
+            except LimitExceeded as error:
+                if error.limit != "scope_keys":
+                    raise
+                part = _next_part(part)
+            else:
+                self._parts[workspace] = part
+                return
 
     def entries(self, workspace: str, before: str | None, limit: int) -> Operation[list[AuditEntry]]:
         """Return the newest entries of the audit, or those before an entry's id.
@@ -129,9 +152,13 @@ class RequestLog:
         paths = yield from read(lambda: list(self._store.scopes(workspace)))
         found: list[AuditEntry] = []
         for path in sorted((path for path in paths if is_internal(path) and path.startswith(prefix)), reverse=True):
-            rows = yield from read(lambda: self._store.scan(path, limit=10_000))  # noqa: B023 - read at once
-            newest = [_decode_entry(row.data or b"") for key, row in reversed(rows) if before is None or key < before]
-            found += newest[: limit - len(found)]
+            newest = yield from read(partial(self._newest, path, before, limit - len(found)))
+            found += [_decode_entry(row.data or b"") for row in newest]
             if len(found) >= limit:
                 break
         return found
+
+    def _newest(self, path: str, before: str | None, count: int) -> list[StoredEntry]:
+        """Return the newest entries of a part of the audit, newest first. Their ids are in the order of their time."""
+        rows = (row for key, row in all_entries(self._store, path) if before is None or key < before)
+        return list(reversed(deque(rows, maxlen=count)))

@@ -34,6 +34,7 @@ from stepwell.model.scope import DEFAULT_WORKSPACE, Scope, internal_path
 from stepwell.model.scoped_operations import ABSENT, Put, StoredEntry
 from stepwell.model.value import canonical
 from stepwell.pipeline.operations import Operation, read, write_or_raise
+from stepwell.pipeline.paged_reads import all_entries
 from stepwell.stores.sealed_store import DataKeys, SealedStore
 
 __all__ = ["SubjectRow", "Subjects", "encode_subject", "index_rows", "read_subject"]
@@ -65,11 +66,9 @@ def read_subject(store: Store, workspace: str, subject: str) -> tuple[SubjectRow
 def index_rows(store: Store, workspace: str, key_id: str) -> Iterator[tuple[str, str, StoredEntry]]:
     """Return the path, name and row of everything that was encrypted under a subject's data key."""
     for bucket in "0123456789abcdef":
-        path, after = _index(workspace, key_id, bucket), None
-        while page := store.scan(path, after=after, limit=_PAGE):
-            for name, row in page:
-                yield path, name, row
-            after = page[-1][0]
+        path = _index(workspace, key_id, bucket)
+        for name, row in all_entries(store, path):
+            yield path, name, row
 
 
 def _index(workspace: str, key_id: str, bucket: str) -> str:

@@ -25,6 +25,7 @@ from stepwell.model.scoped_operations import Delete, Put, StateOp, StoredEntry
 from stepwell.model.status import FINAL
 from stepwell.model.webhook import EVENTS, RETRY_SECONDS, WebhookDelivery, WebhookEndpoint
 from stepwell.pipeline.operations import Operation, read, write_or_raise
+from stepwell.pipeline.paged_reads import all_entries
 from stepwell.state.scoped_state import StateOperations
 
 __all__ = ["ClaimedDelivery", "WebhookOperations"]
@@ -33,7 +34,6 @@ log = logging.getLogger(__name__)
 
 _ENDPOINTS = internal_path("webhook", DEFAULT_WORKSPACE)
 _BUCKETS = tuple(internal_path("webhook_delivery", DEFAULT_WORKSPACE, f"{number:x}") for number in range(16))
-_PAGE = 1_000
 _LEASE_MS = 60_000
 """How long an attempt belongs to the worker that makes it."""
 _ROTATION_MS = 86_400_000
@@ -111,7 +111,7 @@ class WebhookOperations:
     def load_now(self) -> None:
         """Read the endpoints of all workspaces, blocking. A row that cannot be read is left out, and named in the log."""
         found: dict[str, list[_Endpoint]] = {}
-        for key, row in _scan(self._store, _ENDPOINTS):
+        for key, row in all_entries(self._store, _ENDPOINTS):
             try:
                 endpoint = _read_endpoint(row.data or b"")
             except msgspec.DecodeError as error:
@@ -270,21 +270,10 @@ class WebhookOperations:
         yield from self.load()
 
 
-def _scan(store: Store, path: str) -> list[tuple[str, StoredEntry]]:
-    found: list[tuple[str, StoredEntry]] = []
-    after: str | None = None
-    while True:
-        page = store.scan(path, after=after, limit=_PAGE)
-        found += page
-        if len(page) < _PAGE:
-            return found
-        after = page[-1][0]
-
-
 def _stored_deliveries(store: Store, path: str) -> list[tuple[str, StoredEntry, _Delivery]]:
     """Return the deliveries of a scope with their rows. One that cannot be read holds no other one up: the log names it."""
     found: list[tuple[str, StoredEntry, _Delivery]] = []
-    for key, row in _scan(store, path):
+    for key, row in all_entries(store, path):
         try:
             found.append((key, row, _read_delivery(row.data or b"")))
         except msgspec.DecodeError as error:

@@ -29,6 +29,7 @@ from stepwell.model.scoped_operations import StoredEntry
 from stepwell.model.status import FINAL
 from stepwell.pipeline.notifications import DUE, Notifications
 from stepwell.pipeline.operations import read, write, write_or_raise
+from stepwell.pipeline.paged_reads import all_entries
 from stepwell.runtime.inbox import path_of
 from stepwell.runtime.periodic import PeriodicTask
 from stepwell.runtime.session_loader import session_of
@@ -44,7 +45,6 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1.0
 _SHORTEST_ROUND_SECONDS = 0.05
-_PAGE = 1_000
 _AT_ONCE = 20
 _AGE = 1_000
 """How many executions one question about nudges names."""
@@ -56,14 +56,7 @@ _PATH = records_path(TEMPORAL)
 
 async def _records(host: TemporalHost) -> list[tuple[str, StoredEntry]]:
     """Return the records of all executions that are Temporal's."""
-    found: list[tuple[str, StoredEntry]] = []
-    after: str | None = None
-    while True:
-        page = await host.driver.run(read(lambda after=after: host.store.scan(_PATH, after=after, limit=_PAGE)))
-        found += page
-        if len(page) < _PAGE:
-            return found
-        after = page[-1][0]
+    return await host.driver.run(read(lambda: list(all_entries(host.store, _PATH))))
 
 
 async def _side_by_side(calls: Iterable[Awaitable[None]]) -> None:

@@ -34,6 +34,7 @@ from stepwell.model.scoped_operations import (
 )
 from stepwell.model.value import Value, decode, from_value
 from stepwell.pipeline.operations import AsyncDriver, Operation, read
+from stepwell.pipeline.paged_reads import all_entries
 from stepwell.state.scoped_state import must_slide
 from stepwell.state.transaction_buffer import Buffer, BufferedScope
 
@@ -56,7 +57,6 @@ def read_state(store: Store, keys: Sequence[StateKey], identity: Metadata) -> Op
 
 
 T = TypeVar("T")
-_PAGE = 1_000
 _OF_ONE_KEY = (Put, Delete, Increment)
 Rows = dict[str, StoredEntry]
 
@@ -153,7 +153,7 @@ class StepState(BufferedScope):
             check_key(prefix, "a prefix", self._limits.key_bytes)
         reading = self._need()
         return reading.ask(
-            lambda: self._current(dict(_scanned(reading.store, self._path, prefix))),
+            lambda: self._current(dict(all_entries(reading.store, self._path, prefix=prefix))),
             lambda rows: answer(self._overlaid(rows, lambda key: key.startswith(prefix))),
         )
 
@@ -188,12 +188,3 @@ class StepState(BufferedScope):
         for each in self._buffer.batch():
             if isinstance(each, WriteState) and isinstance(each.op, _OF_ONE_KEY) and each.op.scope == self._path:
                 yield each.op
-
-
-def _scanned(store: Store, path: str, prefix: str) -> Iterable[tuple[str, StoredEntry]]:
-    after = None
-    while rows := store.scan(path, prefix=prefix, after=after, limit=_PAGE):
-        yield from rows
-        if len(rows) < _PAGE:
-            return
-        after = rows[-1][0]
