@@ -97,7 +97,7 @@ def test_runs_are_moved_to_another_version_and_those_that_stay_are_listed(shell:
     looked = shell("workflow", "upgrade", "orders", "--to", "2", "--dry-run", "--json")
     assert (looked.code, looked.json["moved"], looked.json["is_dry_run"]) == (0, ["a"], True)
     moved = shell("workflow", "upgrade", "orders", "--to", "2")
-    assert (moved.code, "1 runs moved to version 2; 0 stay" in moved.err) == (0, True)
+    assert (moved.code, "1 run moved to version 2; 0 stay" in moved.err) == (0, True)
     assert shell("workflow", "upgrade", "orders", "--to", "two").code == 2
     assert shell("verify", "a").code == 0
 

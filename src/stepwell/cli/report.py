@@ -13,7 +13,12 @@ from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.options import CliSettings
 from stepwell.cli.output import json_text, printable
 
-__all__ = ["end_server", "moment", "report", "report_fields", "report_rows"]
+__all__ = ["counted", "end_server", "moment", "report", "report_fields", "report_rows"]
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``1 key`` or ``2 keys``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def report(given: CliSettings, facts: Any, sentence: str) -> None:

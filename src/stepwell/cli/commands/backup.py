@@ -13,7 +13,7 @@ from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import MOMENT, complete_folder, settings
 from stepwell.cli.output import printable
-from stepwell.cli.report import report, report_rows
+from stepwell.cli.report import counted, report, report_rows
 
 __all__ = ["backup"]
 
@@ -49,8 +49,8 @@ def create(folder: str, workspace: str | None, keep: int) -> None:
     given = settings()
     with given.open() as well:
         done = well.backup(folder, workspace=workspace, keep=keep)
-    counts = ", ".join(f"{count:,} {what}" for what, count in done.counts.items())
-    report(given, done, f"{printable(folder)} has {counts}; {done.new_commits:,} commits are new, {done.size:,} bytes in all")
+    counts = ", ".join(counted(count, what.removesuffix("s")) for what, count in done.counts.items())
+    report(given, done, f"{printable(folder)} has {counts}; new: {counted(done.new_commits, 'commit')}; {done.size:,} bytes in all")
 
 
 @command("list")
@@ -76,7 +76,8 @@ def verify(folder: str, at: datetime | None) -> None:
         given.screen.json(facts)
     elif found.ok:
         given.screen.write(
-            f"ok: {found.executions:,} executions, {found.receipts:,} receipts, {found.keys:,} keys, {found.items:,} items"
+            f"ok: {counted(found.executions, 'execution')}, {counted(found.receipts, 'receipt')}, "
+            f"{counted(found.keys, 'key')}, {counted(found.items, 'item')}"
         )
     else:
         for problem in found.problems:
@@ -93,8 +94,8 @@ def restore(folder: str, at: datetime | None) -> None:
     given = settings()
     with given.open(creates=True) as well:
         done = well.restore_backup(folder, at=at)
-    counts = ", ".join(f"{count:,} {what}" for what, count in done.counts.items())
-    report(given, done, f"restored {counts}; {done.held:,} executions wait for `stepwell backup resume`")
+    counts = ", ".join(counted(count, what.removesuffix("s")) for what, count in done.counts.items())
+    report(given, done, f"restored {counts}; waiting for `stepwell backup resume`: {counted(done.held, 'execution')}")
 
 
 @command("resume")
@@ -103,4 +104,4 @@ def resume() -> None:
     given = settings()
     with given.open() as well:
         count = well.resume_restored()
-    report(given, {"resumed": count}, f"{count:,} executions go on where a worker has them")
+    report(given, {"resumed": count}, f"resumed {counted(count, 'execution')}, for workers that have their workflows")

@@ -13,7 +13,7 @@ from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import RUN_NAME, WORKFLOW_NAME, complete_file, complete_startable, settings
 from stepwell.cli.output import Terminal, printable
-from stepwell.cli.report import report, report_rows
+from stepwell.cli.report import counted, report, report_rows
 from stepwell.cli.workflow_loader import definitions_of, find_workflow, functions_of, source_problems_of
 from stepwell.errors import InvalidDefinition, InvalidInput, Problem
 from stepwell.flow.function import registered_names, registered_step_names
@@ -285,4 +285,4 @@ def upgrade(name: str, to_version: int, workspace: str | None, dry_run: bool) ->
     if not given.is_json and rows:
         given.screen.table(("STAYS", "VERSION", "WHY"), rows)
     would = "would be " if dry_run else ""
-    report(given, done, f"{len(done.moved):,} runs {would}moved to version {to_version}; {len(rows):,} stay")
+    report(given, done, f"{counted(len(done.moved), 'run')} {would}moved to version {to_version}; {len(rows):,} stay")

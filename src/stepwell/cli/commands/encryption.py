@@ -13,7 +13,7 @@ import msgspec
 from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import settings
 from stepwell.cli.output import printable
-from stepwell.cli.report import report
+from stepwell.cli.report import counted, report
 from stepwell.errors import InvalidInput
 from stepwell.model.cipher import KeyRing, new_key, parse_keyring
 
@@ -50,7 +50,11 @@ def key(file: Path, key_id: str | None) -> None:
     ring = KeyRing.of({**keys, name: new_key()})
     text = {"active": ring.active, "keys": {each: b64encode(data).decode() for each, data in ring.keys.items()}}
     _write(file, msgspec.json.format(msgspec.json.encode(text), indent=1))
-    report(given, {"active": name, "keys": list(ring.keys)}, f"{printable(str(file))} has {len(ring.keys)} keys; {name} is active")
+    report(
+        given,
+        {"active": name, "keys": list(ring.keys)},
+        f"{printable(str(file))} has {counted(len(ring.keys), 'key')}; {name} is active",
+    )
 
 
 @command("rotate")
@@ -59,7 +63,7 @@ def rotate() -> None:
     given = settings()
     with given.open() as well:
         done = well.rotate_keys()
-    count = f"{done.rewrapped:,} data keys were wrapped anew, {done.unchanged:,} had it or are erased"
+    count = f"wrapped anew: {counted(done.rewrapped, 'data key')}, {done.unchanged:,} had it or are erased"
     report(given, done, f"key {printable(done.active)} is in use everywhere: {count}; older keys can be taken away")
 
 

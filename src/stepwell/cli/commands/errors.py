@@ -9,7 +9,7 @@ import click
 from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import settings
 from stepwell.cli.output import printable
-from stepwell.cli.report import report, report_fields, report_rows
+from stepwell.cli.report import counted, report, report_fields, report_rows
 from stepwell.duration import seconds_of
 
 __all__ = ["errors"]
@@ -119,6 +119,6 @@ def retry(fingerprint: str, workspace: str) -> None:
     given = settings()
     with given.open() as well:
         done = well.errors.within(workspace).retry(fingerprint)
-    report(given, done, f"{len(done.retried)} runs continue at the step that failed")
+    report(given, done, f"continued at the step that failed: {counted(len(done.retried), 'run')}")
     for name, why in done.refused.items() if not given.is_json else ():
         given.screen.note(printable(f"{name} was not retried: {why}"))

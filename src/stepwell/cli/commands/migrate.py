@@ -11,7 +11,7 @@ from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import WORKFLOW_NAME, complete_folder, settings
 from stepwell.cli.output import Terminal, printable
-from stepwell.cli.report import report
+from stepwell.cli.report import counted, report
 from stepwell.config import choose_url, without_secrets
 
 if TYPE_CHECKING:
@@ -137,4 +137,4 @@ def _write(screen: Terminal, done: MigrationReport) -> None:
     elif done.is_verified:
         screen.note("a last look found nothing else to migrate")
     if done.held:
-        screen.note(f"{done.held:,} executions are held by workers, and are migrated by the worker that loads them next")
+        screen.note(f"held by workers, and left to the worker that loads them next: {counted(done.held, 'execution')}")

@@ -12,7 +12,7 @@ from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import RUN_ID, SPAN, complete_folder, settings
 from stepwell.cli.output import printable
-from stepwell.cli.report import moment, report, report_fields, report_rows
+from stepwell.cli.report import counted, moment, report, report_fields, report_rows
 from stepwell.clock import from_ms
 from stepwell.errors import InvalidInput
 from stepwell.maintenance.archive_files import verify_archive
@@ -134,7 +134,8 @@ def apply() -> None:
         done = well.retention.apply()
     for problem in done.problems:
         given.screen.note(problem)
-    told = f"removed {done.removed:,} runs, values of {done.cleared:,}, {done.rotated:,} old receipts, {done.items:,} queue items"
+    receipts, items = counted(done.rotated, "old receipt"), counted(done.items, "queue item")
+    told = f"removed {counted(done.removed, 'run')}, values of {done.cleared:,}, {receipts}, {items}"
     report(given, done, told)
 
 
@@ -169,7 +170,9 @@ def verify(folder: str) -> None:
     if given.is_json:
         given.screen.json(msgspec.to_builtins(found))
     elif found.ok:
-        given.screen.write(f"ok: {found.receipts:,} receipts in {found.proofs:,} proofs in {found.files:,} files")
+        given.screen.write(
+            f"ok: {counted(found.receipts, 'receipt')} in {counted(found.proofs, 'proof')} in {counted(found.files, 'file')}"
+        )
     else:
         for problem in found.problems:
             given.screen.write(printable(problem))

@@ -31,7 +31,7 @@ from stepwell.cli.options import (
     settings,
 )
 from stepwell.cli.output import Terminal, printable
-from stepwell.cli.report import report, report_rows
+from stepwell.cli.report import counted, report, report_rows
 from stepwell.cli.run_view import Ticker, follow, without_secrets
 from stepwell.cli.workflow_loader import find_workflow, known_workflow
 from stepwell.config import choose_url
@@ -335,7 +335,7 @@ def verify(execution_id: str) -> None:
         screen.json({"execution_id": execution_id} | msgspec.to_builtins(result))
     elif result.ok:
         dark = f", {result.unreadable} of them without their content, which is erased or encrypted" if result.unreadable else ""
-        screen.write(f"{screen.paint('green', 'ok')}  {result.receipts} receipts, head {result.head}{dark}")
+        screen.write(f"{screen.paint('green', 'ok')}  {counted(result.receipts, 'receipt')}, head {result.head}{dark}")
     else:
         for problem in result.problems:
             screen.write(f"{screen.paint('red', 'BROKEN')}  {printable(problem)}")

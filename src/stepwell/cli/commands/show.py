@@ -13,6 +13,7 @@ import msgspec
 from stepwell.cli.main import command
 from stepwell.cli.options import RUN_ID, CliSettings, settings
 from stepwell.cli.output import Terminal, printable, shortened
+from stepwell.cli.report import counted
 from stepwell.cli.run_view import RunEvent, bars, events_of, offer_text, span_text, waiting_text, without_secrets
 from stepwell.errors import StepFailed, ValueErased
 from stepwell.model.execution_state import ExecutionState
@@ -120,7 +121,7 @@ def _write_state(screen: Terminal, state: ExecutionState, progress: Progress | N
         ("workflow", printable(f"{who.workflow_id} version {who.version}")),
         ("workspace", printable(who.workspace_id)),
         ("started", f"{who.started_at:%Y-%m-%d %H:%M:%S} UTC"),
-        ("revision", f"{state.revision}, {state.step_count} step{'s' * (state.step_count != 1)}"),
+        ("revision", f"{state.revision}, {counted(state.step_count, 'step')}"),
         ("parent", printable(who.parent_id or "")),
         ("input", "" if state.trigger is None else screen.brief(hidden(msgspec.to_builtins(state.trigger)))),
         *_standing(who.execution_id, progress),

@@ -19,7 +19,7 @@ import msgspec
 from stepwell.cli.main import CliCommand
 from stepwell.cli.options import complete_file, settings
 from stepwell.cli.output import printable
-from stepwell.cli.report import report
+from stepwell.cli.report import counted, report
 from stepwell.cli.workflow_loader import read_text
 from stepwell.errors import InvalidInput, ValueErased
 from stepwell.model.scope import Scope
@@ -81,8 +81,8 @@ def export(file: Path, workspace: str | None, has_secrets: bool) -> None:
     if given.is_json and _is_standard(file):
         return  # the lines are there already
     facts = {"keys": count, "secrets": hidden, "sha256": digest.hexdigest()}
-    told = f"; {hidden:,} values are secret and were left out (--with-secrets)" if hidden else ""
-    report(given, facts, f"{count:,} keys are in {printable(str(file))}{told}")
+    told = f"; left out, since they are secret: {counted(hidden, 'value')} (--with-secrets)" if hidden else ""
+    report(given, facts, f"exported {counted(count, 'key')} to {printable(str(file))}{told}")
 
 
 def _is_standard(file: Path) -> bool:
@@ -139,7 +139,7 @@ def import_(file: str) -> None:
                     if ttl is None or ttl > 0:
                         tx.state(scope).set(line.key, _current(line), ttl=ttl)
                         count += 1
-    report(given, {"keys": count}, f"{count:,} keys are set")
+    report(given, {"keys": count}, f"imported {counted(count, 'key')}")
 
 
 def _current(line: _Line) -> Any:

@@ -10,6 +10,7 @@ import msgspec
 from stepwell.cli.main import command
 from stepwell.cli.options import settings
 from stepwell.cli.output import printable
+from stepwell.cli.report import counted
 
 __all__ = ["erase", "find"]
 
@@ -73,5 +74,5 @@ def erase(subject: str | None, workspace: str | None, cancel: bool, is_list: boo
         )
         return
     for each in receipts:
-        what = f"{each.runs:,} runs, {each.items:,} queue items and {each.scopes:,} scopes"
+        what = f"{counted(each.runs, 'run')}, {counted(each.items, 'queue item')} and {counted(each.scopes, 'scope')}"
         given.screen.write(f"erased {what} in workspace {printable(each.workspace)}; receipt {each.digest}")
