@@ -59,6 +59,7 @@ BACKUP_POINTS: dict[str, str] = {
     "backup.manifest_written": "the new manifest is written beside the one that counts",
     "backup.finished": "the new manifest counts, files that it does not name are still there",
     "restore.batch_written": "after each batch that a restore has written",
+    "import.batch_written": "after each batch of an imported run",
     "erasure.marked": "the subject is being erased, and nothing is yet",
     "erasure.batch_written": "after each batch of runs, items and scopes, which the index no longer lists",
     "erasure.destroyed": "the key is destroyed and the receipt written, caches are not cleared",

@@ -21,11 +21,12 @@ from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.flow.function import Workflow, declared_secrets, workflow_secrets
 from stepwell.maintenance.backup import BackupReport, create_backup
 from stepwell.maintenance.erasure import Erasing, RotationReport, rotate_keys
-from stepwell.maintenance.restore import RestoreReport, restore_backup, resume_restored
+from stepwell.maintenance.restore import RestoreReport, import_run, restore_backup, resume_restored
 from stepwell.maintenance.retention import RetentionOperations, RetentionTask
 from stepwell.maintenance.run_upgrade import UpgradeReport, upgrade_runs
 from stepwell.maintenance.state_migration import MigrationReport, MigrationRequest, migrate_state
 from stepwell.maintenance.usage import UsageOperations
+from stepwell.model.commit import Head
 from stepwell.model.ids import new_id
 from stepwell.model.limits import Limits
 from stepwell.model.redaction import Redaction
@@ -184,6 +185,11 @@ class Parts:
     def restore_backup(self, folder: Path, at: datetime | None) -> Operation[RestoreReport]:
         """Restore a backup into the store."""
         return restore_backup(self.plain_store, folder, key=self._signing_key, sealed=self.sealed, at=at)
+
+    def import_run(self, proof: bytes, *, resumes: bool) -> Operation[Head]:
+        """Take in a run from its proof."""
+        is_encrypting = self.sealed is not None and self.sealed.keys is not None
+        return import_run(self.plain_store, proof, key=self._signing_key, is_encrypting=is_encrypting, resumes=resumes)
 
     def resume_restored(self) -> Operation[int]:
         """Let what was restored go on."""

@@ -262,6 +262,8 @@ COMMANDS = {
     "errors": CommandEntry(f"{_AT}.errors:errors", "Look at failed runs in groups."),
     "fork": CommandEntry(f"{_AT}.runs:fork", "Start a new run from the state of another."),
     "verify": CommandEntry(f"{_AT}.runs:verify", "Verify every receipt of a run."),
+    "export": CommandEntry(f"{_AT}.proof:export", "Write a run with its receipts into a file."),
+    "import": CommandEntry(f"{_AT}.proof:import_", "Take a run in from such a file."),
     "worker": CommandEntry(f"{_AT}.worker:worker", "Run workflows until stopped."),
     "dispatch": CommandEntry(f"{_AT}.dispatch:dispatch", "Fire schedules and send webhooks, without running workflows."),
     "serve": CommandEntry(f"{_AT}.serve:serve", "Serve the dashboard and the HTTP API, and run workflows."),

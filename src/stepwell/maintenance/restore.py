@@ -32,10 +32,10 @@ from stepwell.maintenance.backup_files import (
     read_manifest,
     read_segment,
 )
-from stepwell.model.commit import Adoption, Commit, Creation, Head, Outcome, StateBatch, StoredCommit, Unit, Written
+from stepwell.model.commit import Adoption, Commit, Creation, Head, Loaded, Outcome, StateBatch, StoredCommit, Unit, Written
 from stepwell.model.data_key import SEALING
 from stepwell.model.execution_state import ONLY, sha256_hex
-from stepwell.model.ids import revision_in
+from stepwell.model.ids import check_key, revision_in
 from stepwell.model.mutation import Create, Restore, SetStatus, decode_mutations
 from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import (
@@ -52,6 +52,7 @@ from stepwell.model.queue_item import (
     Workspace,
 )
 from stepwell.model.receipt import decode_header
+from stepwell.model.receipt_chain import read_proof, rebuild, verify_proof
 from stepwell.model.record import MANUAL, Metadata, decode_metadata, decode_status
 from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import Delete, Put, StateOp
@@ -64,7 +65,7 @@ from stepwell.pipeline.paged_reads import all_entries
 from stepwell.state.executions import is_driven_by_engine
 from stepwell.stores.sealed_store import SealedStore, joined_settings
 
-__all__ = ["RestoreReport", "restore_backup", "resume_restored"]
+__all__ = ["RestoreReport", "import_run", "restore_backup", "resume_restored"]
 
 _MARK = internal_path("restore", DEFAULT_WORKSPACE)
 _STATE, _HELD, _PAUSED = "backup", "held/", "workspace/"
@@ -198,6 +199,62 @@ def _check(units: Sequence[Unit], outcomes: Sequence[Outcome]) -> None:
                     raise answer
 
 
+def import_run(store: Store, proof: bytes, *, key: bytes | None, is_encrypting: bool, resumes: bool) -> Operation[Head]:
+    """Take in a run from its proof, with every receipt as it was, and return its row. The same call finishes an interrupted one.
+
+    A run that has not ended is held until it gets a signal, unless it ``resumes``.
+
+    Raise ``InvalidInput`` for a broken proof, and for a run that cannot live in this store; ``AlreadyExists`` if the store has
+    another history under its id.
+    """
+    head, chain, identity = _checked_run(proof, key, is_encrypting=is_encrypting)
+    known = yield from read(lambda: store.head(head.execution_id))
+    if known is not None and not _is_begun(known, chain):
+        raise AlreadyExists(f"execution {head.execution_id!r} is in this store already, with another history")
+    units: list[Unit] = [] if chain.base is None else [_adoption(head, chain, chain.base, chain.base)]
+    units += [_commit_of(head, row)[0] for row in chain.commits]
+    for start in range(0, len(units), _BATCH):
+        batch = units[start : start + _BATCH]
+        _check(batch, (yield from write_many(batch)))
+        fault("import.batch_written")
+    if resumes and head.status not in FINAL and is_driven_by_engine(identity):
+        yield from write_or_raise(StateBatch((), nudges=(head.execution_id,)))
+    return head
+
+
+def _checked_run(proof: bytes, key: bytes | None, *, is_encrypting: bool) -> tuple[Head, Chain, Metadata]:
+    checked = verify_proof(proof, key=key)
+    if not checked.ok:
+        raise InvalidInput(f"the proof is broken, and nothing was written: {'; '.join(checked.problems[:3])}")
+    if checked.unreadable:
+        raise InvalidInput("the proof is of an encrypted run, whose data key is not in it; move it by a backup, which has the key")
+    if is_encrypting:
+        raise InvalidInput(
+            "the receipts of the proof name values that are not encrypted, and this well stores no such values; import it into a "
+            "well without encryption"
+        )
+    head, base, rows = read_proof(proof)
+    check_key(head.execution_id, "an execution id")
+    check_key(head.workspace_id, "a workspace id")
+    chain = Chain(base, list(rows))
+    state = rebuild(Loaded(head, base, chain.commits))
+    who, status = state.identity, str(decode_status(state.sections["status"][ONLY]))
+    if status not in FINAL and (who.item_id is not None or who.engine is not None):
+        raise InvalidInput(
+            f"execution {head.execution_id!r} has not ended, and has a queue item or another engine, which a proof does not hold; "
+            "move its workspace by a backup"
+        )
+    more = {"workflow_id": who.workflow_id, "version": who.version, "parent_id": who.parent_id, "status": status}
+    return msgspec.structs.replace(head, created_ms=to_ms(who.started_at), **more), chain, who
+
+
+def _is_begun(known: Head, chain: Chain) -> bool:
+    """Return whether an execution of a store is a beginning of a chain, or all of it."""
+    if chain.base is not None and known.revision == chain.base.revision:
+        return known.digest == stored_state(chain.base).receipt
+    return any(row.revision == known.revision and sha256_hex(row.header) == known.digest for row in chain.commits)
+
+
 class _Restoring:
     """The writes of a restore, in batches, in an order in which each refers only to earlier ones."""
 
@@ -279,20 +336,9 @@ class _Restoring:
     def _history(self, head: Head, chain: Chain) -> Iterator[Unit]:
         identity: Metadata | None = None
         if chain.base is not None:
-            base, status, digest = self._opened(chain.base, head), head.status, _digest_at_base(head, chain)
-            if not base.is_dark:
-                state = stored_state(base)
-                identity, status, digest = state.identity, decode_status(state.sections["status"][ONLY]), state.receipt
-            yield Adoption(
-                execution_id=head.execution_id,
-                workspace_id=head.workspace_id,
-                creation=Creation(head.workflow_id, head.version, head.parent_id),
-                status=status,
-                digest=digest,
-                snapshot=chain.base,
-                signature=None if chain.commits else head.signature,
-                adopted_ms=head.created_ms,
-            )
+            base = self._opened(chain.base, head)
+            identity = None if base.is_dark else stored_state(base).identity
+            yield _adoption(head, chain, chain.base, base)
         for row in chain.commits:
             if row.revision > head.revision:
                 break
@@ -357,6 +403,24 @@ class _Restoring:
             )
             if not is_open and item.status is not ItemStatus.CLAIMED:
                 yield ItemMark(item.item_id, item.status, error=item.error)
+
+
+def _adoption(head: Head, chain: Chain, stored: StoredSnapshot, opened: StoredSnapshot) -> Adoption:
+    """Return the write of the snapshot that a chain starts from."""
+    status, digest = head.status, _digest_at_base(head, chain)
+    if not opened.is_dark:
+        state = stored_state(opened)
+        status, digest = str(decode_status(state.sections["status"][ONLY])), state.receipt
+    return Adoption(
+        execution_id=head.execution_id,
+        workspace_id=head.workspace_id,
+        creation=Creation(head.workflow_id, head.version, head.parent_id),
+        status=status,
+        digest=digest,
+        snapshot=stored,
+        signature=None if chain.commits else head.signature,
+        adopted_ms=head.created_ms,
+    )
 
 
 def _noted(key: str) -> StateBatch:

@@ -31,6 +31,7 @@ __all__ = [
     "build_commit",
     "check_vouched",
     "fast_forward",
+    "read_proof",
     "rebuild",
     "replay",
     "settle",
@@ -461,10 +462,22 @@ def verify_proof(data: bytes, *, key: bytes | None = None) -> Verification:
 
     Raise ``InvalidInput`` for bytes that are no proof. A broken chain raises nothing: it is in the result.
     """
-    if not isinstance(data, bytes):
-        raise InvalidInput(f"a proof is the bytes of a file, not {type(data).__name__}; read it with Path(...).read_bytes()")
     if key is not None and not isinstance(key, bytes):
         raise InvalidInput(f"key is the bytes that the receipts were signed with, not {type(key).__name__}")
+    head, base, rows = read_proof(data)
+    try:
+        return verify(head, base, rows, key=key, has_row=False)
+    except (ValueError, RecursionError) as error:
+        return Verification(False, (f"a line of the proof cannot be read: {error}",))
+
+
+def read_proof(data: bytes) -> tuple[Head, StoredSnapshot | None, Iterator[StoredCommit]]:
+    """Return where a proof ends, the snapshot that it starts from, and its commits, unchecked.
+
+    Workflow and status of the head are empty: only its commits have them. Raise ``InvalidInput`` for bytes that are no proof.
+    """
+    if not isinstance(data, bytes):
+        raise InvalidInput(f"a proof is the bytes of a file, not {type(data).__name__}; read it with Path(...).read_bytes()")
     first, _, rest = data.partition(b"\n")
     try:
         label = _decode_label(first)
@@ -483,10 +496,7 @@ def verify_proof(data: bytes, *, key: bytes | None = None) -> Verification:
         signature=label.signature,
         base_revision=-1 if label.base is None else label.base.revision,
     )
-    try:
-        return verify(head, label.base, _rows(rest, head.base_revision), key=key, has_row=False)
-    except (ValueError, RecursionError) as error:
-        return Verification(False, (f"a line of the proof cannot be read: {error}",))
+    return head, label.base, _rows(rest, head.base_revision)
 
 
 def _rows(text: bytes, base_revision: int) -> Iterator[StoredCommit]:

@@ -729,6 +729,22 @@ class Stepwell:
         execution_id = id_text(execution_id)
         return self._driver.run(self._parts.executions.export(execution_id))
 
+    def import_(self, proof: bytes, *, resume: bool = False) -> ExecutionSummary:
+        """Take in an execution from a proof of ``export``, with every receipt as it was, and return its summary.
+
+        - ``proof``: the bytes of the proof. Those of ``archive`` do as well, if they end with the execution.
+        - ``resume``: let workers of this well go on with an execution that has not ended; by default it is held until it gets a
+          signal, since the well that it comes from may still run it.
+
+        The proof is checked first, and nothing of a broken one is written. An import that was interrupted is finished by the same
+        call. State that the execution has written outside of itself, its children and its queue item are not in a proof.
+
+        Raise ``InvalidInput`` for a broken proof, for one of an encrypted store, and in a well with encryption; and for an
+        execution with a queue item that has not ended. Raise ``AlreadyExists`` if the id has another history here, or was deleted.
+        """
+        head = self._driver.run(self._parts.import_run(proof, resumes=resume))
+        return self.executions.get(head.execution_id)
+
     def archive(self, execution_id: Id, to: str | Path, *, through: int | None = None) -> int:
         """Move an execution's receipts into a proof file, leave a snapshot in their place, and return how many were moved.
 
