@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 from random import random
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -99,7 +100,7 @@ class _Followed:
     def since(self, count: int) -> list[Event] | None:
         """Return the changes after the first so many; None if they are no longer kept."""
         missed = self.count - count
-        return None if missed > len(self.events) else list(self.events)[len(self.events) - missed :]
+        return None if missed > len(self.events) else list(islice(reversed(self.events), missed))[::-1]
 
 
 class EventHub:
