@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from stepwell.model.scoped_operations import Entry, StateChange
     from stepwell.model.state_versions import migration
     from stepwell.model.status import Status, StepStatus
-    from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint
+    from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint, WebhookReceiver
     from stepwell.queue.diagnosis import WaitingReason
     from stepwell.queue.engine_choices import EngineChoice
     from stepwell.queue.item import ItemSummary
@@ -266,6 +266,7 @@ __all__ = [
     "WaitingReason",
     "WebhookDelivery",
     "WebhookEndpoint",
+    "WebhookReceiver",
     "WebhookTrigger",
     "WorkerPresence",
     "Workspace",
@@ -384,7 +385,7 @@ _HOMES = {
     "queue.engine_choices": ("EngineChoice",),
     "queue.item": ("ItemSummary",),
     "queue.worker_presence": ("WorkerPresence",),
-    "model.webhook": ("WebhookDelivery", "WebhookEndpoint"),
+    "model.webhook": ("WebhookDelivery", "WebhookEndpoint", "WebhookReceiver"),
     "queue.diagnosis": ("WaitingReason",),
     "queue.requests": ("QueueRequest", "enqueue", "workspace_queue"),
     "queue.schedule": ("ScheduleSummary",),

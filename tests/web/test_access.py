@@ -93,6 +93,7 @@ OPEN_PAGES = {
     "/enter": {"GET"},
     "/logout": {"POST"},
     "/links/{secret}": {"GET", "POST"},
+    "/hooks/{workspace}/{name}": {"POST"},
 }
 """All addresses beside the API and the dashboard; the dashboard's files under /assets/ need no session either."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import time
 from base64 import b64decode, b64encode
 from functools import partial
 from hashlib import sha256
@@ -239,3 +240,50 @@ async def test_webhooks_are_managed_over_http():
         assert (await client.get("/api/v1/webhook_deliveries")).json()["items"] == []
         assert (await client.delete(hook)).status_code == 204
         assert (await client.get(hook)).status_code == 404
+
+
+def message(secret: str, message_id: str, body: bytes, at: float) -> dict[str, str]:
+    """The headers of a message, signed by the rules of Standard Webhooks."""
+    signature = signature_of([secret], message_id, int(at), body)
+    return {"webhook-id": message_id, "webhook-timestamp": str(int(at)), "webhook-signature": signature}
+
+
+@async_test
+async def test_a_signed_message_is_enqueued_once_and_any_other_is_refused_in_the_same_words():
+    async with served(worker=False) as api, api.client() as admin, api.client(None) as sender:
+        made = (await admin.put("/api/v1/webhook_receivers/orders", json={"workflow": "greet", "queue": "mail"})).json()
+        secret, path, body, now = made["secret"], made["path"], b'"Ada"', time.time()
+        assert path == "/hooks/acme/orders"
+        assert secret.startswith("whsec_")
+        assert (await admin.put("/api/v1/webhook_receivers/orders", json={"workflow": "greet"})).json()["secret"] is None
+        headers = message(secret, "msg_1", body, now)
+        first = await sender.post(path, content=body, headers=headers)
+        assert (first.status_code, first.json()["is_new"]) == (202, True), first.text
+        again = await sender.post(path, content=body, headers=message(secret, "msg_1", body, now + 1))
+        assert (again.json()["item_id"], again.json()["is_new"]) == (first.json()["item_id"], False)
+        [item] = await api.well.queue.list(workspace="acme")
+        assert (item.input, item.workflow_id) == ("Ada", "greet")
+        other = await sender.post(path, content=b'"Eve"', headers=message(secret, "msg_1", b'"Eve"', now))
+        assert other.status_code == 409
+        rotated = {**headers, "webhook-signature": f"v1,bm9uZQ== {headers['webhook-signature']}"}
+        assert (await sender.post(path, content=body, headers=rotated)).status_code == 202
+        refusals = [
+            await sender.post(path, content=b'"Eve"', headers=headers),
+            await sender.post(path, content=body),
+            await sender.post(path, content=body, headers=message(secret, "msg_2", body, now - 400)),
+            await sender.post(path, content=body, headers={**headers, "webhook-id": "msg_3"}),
+            await sender.post("/hooks/rival/orders", content=body, headers=headers),
+            await sender.post("/hooks/acme/nothing", content=body, headers=headers),
+        ]
+        assert {each.status_code for each in refusals} == {401}
+        assert len({each.json()["detail"] for each in refusals}) == 1
+        assert len(await api.well.queue.list(workspace="acme")) == 1
+        broken = await sender.post(path, content=b"{", headers=message(secret, "msg_4", b"{", now))
+        assert (broken.status_code, broken.json()["code"]) == (400, "malformed")
+        assert (await api.well.requests.audit("acme"))[0].actor == "webhook orders"
+        assert [each["name"] for each in (await admin.get("/api/v1/webhook_receivers")).json()["items"]] == ["orders"]
+        async with api.client("rival") as rival:
+            assert (await rival.get("/api/v1/webhook_receivers")).json()["items"] == []
+            assert (await rival.delete("/api/v1/webhook_receivers/orders")).status_code == 404
+        assert (await admin.delete("/api/v1/webhook_receivers/orders")).status_code == 204
+        assert (await sender.post(path, content=body, headers=headers)).status_code == 401

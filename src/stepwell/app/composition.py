@@ -66,6 +66,7 @@ from stepwell.state.remote_locks import RemoteLocks
 from stepwell.state.request_log import RequestLog
 from stepwell.state.scoped_state import StateOperations
 from stepwell.state.subjects import Subjects
+from stepwell.state.webhook_receivers import WebhookReceiverOperations
 from stepwell.state.webhooks import WebhookOperations
 from stepwell.stores.sealed_store import check_unsealed
 from stepwell.stores.url import store_of
@@ -118,6 +119,7 @@ class Parts:
         self.hooks, subjects = Hooks(self.limits), Subjects(self.sealed)
         self.state = StateOperations(self.store, self.limits, self.notifications, self.clock, subjects, self.hooks)
         self.webhooks = WebhookOperations(self.state, new_id)
+        self.receivers = WebhookReceiverOperations(self.store)
         self.executions = Executions(
             self.store,
             self.clock,

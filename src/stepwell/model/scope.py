@@ -34,6 +34,7 @@ _INTERNAL: dict[str, tuple[str, ...]] = {
     "error_group": (),
     "webhook": (),
     "webhook_delivery": ("a bucket",),
+    "webhook_receiver": (),
     "inbox": ("an execution id",),
     "late_result": ("an execution id",),
     "engine": ("the name of an engine",),

@@ -12,13 +12,25 @@ import msgspec
 
 from stepwell.model.plain_data import PlainRecord
 
-__all__ = ["EVENTS", "RETRY_SECONDS", "WebhookDelivery", "WebhookEndpoint", "payload_of", "signature_of"]
+__all__ = [
+    "EVENTS",
+    "RETRY_SECONDS",
+    "WebhookDelivery",
+    "WebhookEndpoint",
+    "WebhookReceiver",
+    "is_signed",
+    "payload_of",
+    "signature_of",
+]
 
 EVENTS = ("run.completed", "run.partially_completed", "run.failed", "run.cancelled")
 """The events that an endpoint can subscribe to."""
 
 RETRY_SECONDS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 """How long after each failed attempt the next one is made: three days in all."""
+
+
+_MOST_SIGNATURES = 10
 
 
 class WebhookEndpoint(PlainRecord, frozen=True, kw_only=True):
@@ -49,6 +61,16 @@ class WebhookDelivery(PlainRecord, frozen=True, kw_only=True):
     last_error: str | None = None
 
 
+class WebhookReceiver(PlainRecord, frozen=True, kw_only=True):
+    """An address of this server that takes messages, each a request for a run of a workflow."""
+
+    name: str
+    workspace: str
+    workflow: str
+    """The workflow that a message starts, with the body as its input."""
+    queue: str = "default"
+
+
 def payload_of(delivery: WebhookDelivery) -> bytes:
     """Return the body of a delivery: thin, so that the receiver asks the API for what it may see."""
     data = {"execution_id": delivery.execution_id, "revision": delivery.revision}
@@ -63,3 +85,14 @@ def signature_of(secrets: Sequence[str], delivery_id: str, timestamp: int, body:
     signed = f"{delivery_id}.{timestamp}.".encode() + body
     keys = [b64decode(secret.removeprefix("whsec_")) for secret in secrets]
     return " ".join("v1," + b64encode(hmac.new(key, signed, sha256).digest()).decode() for key in keys)
+
+
+def is_signed(secret: str, message_id: str, timestamp: str, body: bytes, signatures: str) -> bool:
+    """Return whether one of the signatures of a message is that of a secret.
+
+    - ``signatures``: the ``webhook-signature``, with one signature or several.
+    """
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    key = b64decode(secret.removeprefix("whsec_"))
+    expected = b"v1," + b64encode(hmac.new(key, signed, sha256).digest())
+    return any(hmac.compare_digest(each.encode(), expected) for each in signatures.split(" ")[:_MOST_SIGNATURES])

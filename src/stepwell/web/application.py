@@ -19,6 +19,7 @@ from stepwell.web.api.route_table import TABLE
 from stepwell.web.authentication import Identify, ProxyIdentity, is_loopback
 from stepwell.web.dashboard.application import Dashboard
 from stepwell.web.dispatch import RequestDispatcher, problem_response
+from stepwell.web.hooks import HookPage
 from stepwell.web.links import LinkPages
 from stepwell.web.metrics import store_metrics
 from stepwell.web.middleware import Envelope
@@ -124,4 +125,5 @@ def _session_routes(server: Server) -> list[BaseRoute]:
         Route("/logout", pages.logout, methods=["POST"]),
         Route("/links/{secret}", links.show, methods=["GET"]),
         Route("/links/{secret}", links.answer, methods=["POST"]),
+        Route("/hooks/{workspace}/{name}", HookPage(server).receive, methods=["POST"]),
     ]

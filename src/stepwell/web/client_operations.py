@@ -21,7 +21,7 @@ from stepwell.model.queue_item import QueueSettings, Tier, Workspace
 from stepwell.model.receipt_chain import Verification
 from stepwell.model.retention import RetentionPolicy, Tombstone
 from stepwell.model.trace import Trace
-from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint
+from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint, WebhookReceiver
 from stepwell.queue.diagnosis import WaitingReason
 from stepwell.queue.item import ItemSummary
 from stepwell.queue.schedule import ScheduleSummary
@@ -41,7 +41,7 @@ from stepwell.web.api.queue import EnqueuedItem
 from stepwell.web.api.runs import Accepted, ReceiptView, RunCount, RunHours, RunState, RunView, StartedRun
 from stepwell.web.api.state import ConversationView, EntryView, ScopeView, Sum
 from stepwell.web.api.system import CallerInfo, SystemInfo
-from stepwell.web.api.webhooks import WebhookView
+from stepwell.web.api.webhooks import ReceiverView, WebhookView
 from stepwell.web.api.workspaces import CreatedToken
 from stepwell.web.problem import ProblemKind
 from stepwell.web.route import Page
@@ -1920,6 +1920,47 @@ class Operations:
         - ``workspace``: the workspace, with a token for all of the store.
         """
         self._call("DELETE", f"/webhooks/{quote(webhook, safe='')}", {204: None}, {"workspace": workspace}, None, {})
+
+    def list_receivers(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[WebhookReceiver]:
+        """Return the addresses of the workspace that take messages.
+
+        - ``limit``: the size of a page, 1 to 200.
+        - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "GET",
+            "/webhook_receivers",
+            {200: Page[WebhookReceiver]},
+            {"limit": limit, "cursor": cursor, "workspace": workspace},
+            None,
+            {},
+        )
+
+    def put_receiver(self, webhook: str, *, workflow: str, queue: str = "default", workspace: str | None = None) -> ReceiverView:
+        """Create or change an address that takes messages, each a request for a run.
+
+        - ``webhook``: the name of the endpoint.
+        - ``workflow``: it gets the body of a message as its input.
+        - ``queue``: the named queue of its items.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "PUT",
+            f"/webhook_receivers/{quote(webhook, safe='')}",
+            {200: ReceiverView},
+            {"workspace": workspace},
+            {"workflow": workflow, "queue": queue},
+            {},
+        )
+
+    def delete_receiver(self, webhook: str, *, workspace: str | None = None) -> None:
+        """Delete an address that takes messages.
+
+        - ``webhook``: the name of the endpoint.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        self._call("DELETE", f"/webhook_receivers/{quote(webhook, safe='')}", {204: None}, {"workspace": workspace}, None, {})
 
     def list_deliveries(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[WebhookDelivery]:
         """Return the messages that were not accepted yet.

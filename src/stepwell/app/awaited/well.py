@@ -556,7 +556,7 @@ class AsyncStepwell:
     @property
     def webhooks(self) -> AsyncWebhooks:
         """Return the outgoing webhooks of the workspace ``default``; ``within`` gives those of another."""
-        return faces.AsyncWebhooks(self._parts.webhooks, self._driver)
+        return faces.AsyncWebhooks(self._parts.webhooks, self._parts.receivers, self._driver)
 
     @property
     def requests(self) -> AsyncRequests:

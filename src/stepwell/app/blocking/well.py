@@ -551,7 +551,7 @@ class Stepwell:
     @property
     def webhooks(self) -> Webhooks:
         """Return the outgoing webhooks of the workspace ``default``; ``within`` gives those of another."""
-        return faces.Webhooks(self._parts.webhooks, self._driver)
+        return faces.Webhooks(self._parts.webhooks, self._parts.receivers, self._driver)
 
     @property
     def requests(self) -> Requests:

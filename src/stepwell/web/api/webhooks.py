@@ -1,15 +1,17 @@
-"""Routes of outgoing webhooks."""
+"""Routes of outgoing and incoming webhooks."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal, get_args
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta
 
 from stepwell.errors import NotFound
 from stepwell.model.access import Role
-from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint
+from stepwell.model.queue_item import DEFAULT_QUEUE
+from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint, WebhookReceiver
 from stepwell.web.paging import PageQuery, sorted_page
 from stepwell.web.route import Call, Page, Reply, api_route
 
@@ -25,6 +27,24 @@ class PutWebhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Where messages go: an ``https://`` address of a public host."""
     events: tuple[EventName, ...] = get_args(EventName)
     """The endings that send a message."""
+
+
+class PutReceiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The workflow that messages start."""
+
+    workflow: Annotated[str, Meta(min_length=1, max_length=512)]
+    """It gets the body of a message as its input."""
+    queue: Annotated[str, Meta(min_length=1, max_length=512)] = DEFAULT_QUEUE
+    """The named queue of its items."""
+
+
+class ReceiverView(msgspec.Struct, frozen=True, kw_only=True):
+    """An address that takes messages; its secret is shown only when it is new."""
+
+    receiver: WebhookReceiver
+    path: str
+    """Where messages are sent on this server."""
+    secret: str | None = None
 
 
 class WebhookView(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +85,28 @@ async def delete_webhook(call: Call) -> Reply:
     return Reply()
 
 
+async def list_receivers(call: Call) -> Reply:
+    """Return the addresses of the workspace that take messages."""
+    return await sorted_page(call, await call.well.webhooks.within(call.workspace).receivers(), lambda each: each.name, "receivers")
+
+
+async def put_receiver(call: Call) -> Reply:
+    """Create or change an address that takes messages, each a request for a run."""
+    body: PutReceiver = call.body
+    name = call.path["webhook"]
+    receiver, secret = await call.well.webhooks.within(call.workspace).put_receiver(name, body.workflow, queue=body.queue)
+    root = call.request.scope.get("root_path", "")
+    address = f"{root}/hooks/{quote(call.workspace, safe='')}/{quote(name, safe='')}"
+    return Reply(ReceiverView(receiver=receiver, path=address, secret=secret))
+
+
+async def delete_receiver(call: Call) -> Reply:
+    """Delete an address that takes messages."""
+    if not await call.well.webhooks.within(call.workspace).delete_receiver(call.path["webhook"]):
+        raise NotFound(f"there is no receiver {call.path['webhook']!r}")
+    return Reply()
+
+
 async def list_deliveries(call: Call) -> Reply:
     """Return the messages that were not accepted yet."""
     found = await call.well.webhooks.within(call.workspace).deliveries()
@@ -89,6 +131,16 @@ ROUTES = (
     ),
     api_route("POST /webhooks/{webhook}/rotate", rotate_webhook, WebhookView, Role.ADMIN, keeps_replies=False),
     api_route("DELETE /webhooks/{webhook}", delete_webhook, None, Role.ADMIN),
+    api_route("GET /webhook_receivers", list_receivers, Page[WebhookReceiver], Role.ADMIN, query=PageQuery),
+    api_route(
+        "PUT /webhook_receivers/{webhook}",
+        put_receiver,
+        ReceiverView,
+        Role.ADMIN,
+        body=PutReceiver,
+        example={"workflow": "greet"},
+    ),
+    api_route("DELETE /webhook_receivers/{webhook}", delete_receiver, None, Role.ADMIN),
     api_route("GET /webhook_deliveries", list_deliveries, Page[WebhookDelivery], Role.ADMIN, query=PageQuery),
     api_route("POST /webhook_deliveries/{delivery_id}/replay", replay_delivery, WebhookDelivery, Role.ADMIN, status=202),
 )
