@@ -290,6 +290,7 @@ def test_show_lists_failed_attempts(shell: Shell):
 def test_show_says_what_a_run_waits_for(shell: Shell):
     done = shell("run", "shop.py:approval", "--id", "a", "-i", '"ada"', "--timeout", "0.5")
     assert done.code == 124
+    assert done.err.count("takes signal approve: stepwell signal a approve JSON") == 1
     assert (done.err.count("created a"), done.err.count("waits for signal approve")) == (1, 1), "everything is said once"
     shown = shell("show", "a").out
     assert "waits for  signal approve" in shown

@@ -214,7 +214,7 @@ def follow(well: Stepwell, execution_id: str, *, timeout: float | None = None, t
         if status in FINAL:
             return
         if ticker is not None:
-            ticker.look(run.progress())
+            ticker.look(execution_id, run.progress())
         left = _LOOK_SECONDS if ends is None else min(_LOOK_SECONDS, ends - monotonic())
         if left <= 0:
             told = f"execution {execution_id!r} is still {status}; it is kept, and continues on a worker that has its workflow"
@@ -234,12 +234,15 @@ class Ticker:
         """Write an event."""
         self._say(event_line(event, self._screen))
 
-    def look(self, progress: Progress) -> None:
-        """Write what the run waits for if that changed, and redraw the status line."""
-        waits = tuple(waiting_text(each) for each in progress.waiting)
+    def look(self, execution_id: str, progress: Progress) -> None:
+        """Write what the run waits for, and how it is answered, if that changed; redraw the status line."""
+        waits = (
+            *(f"waits for {waiting_text(each)}" for each in progress.waiting),
+            *(f"takes {offer_text(execution_id, each)}" for each in progress.offers),
+        )
         for each in waits:
             if each not in self._waits:
-                self._say(f"{' ' * 8}  waits for {printable(each)}")
+                self._say(f"{' ' * 8}  {printable(each)}")
         self._waits = waits
         if self._screen.is_live:
             self._draw(progress)
