@@ -61,6 +61,12 @@ def test_unknown_option_suggests_a_similar_one(shell: Shell):
     assert shell("list", "--limt", "3").err == "error: No such option '--limt'; did you mean '--limit'? See stepwell list --help\n"
 
 
+def test_run_of_a_workflow_without_its_input_names_the_option(shell: Shell):
+    done = shell("run", "shop.py:checkout")
+    assert (done.code, done.err.count("\n")) == (5, 1)
+    assert "; give an input with --input" in done.err
+
+
 def test_choices_of_a_missing_argument_are_on_one_line(shell: Shell):
     assert "Choose from: bash, fish, zsh; see stepwell completion --help" in shell("completion").err
 

@@ -151,7 +151,12 @@ def _begin(
             known.status()
             return known
     known_one = known_workflow(well, target, workflow)
-    return well.start(known_one, value, workspace=workspace, execution_id=execution_id, engine=engine, subject=subject)
+    try:
+        return well.start(known_one, value, workspace=workspace, execution_id=execution_id, engine=engine, subject=subject)
+    except InvalidInput as error:
+        if value is not msgspec.UNSET or not error.message.startswith("the input of "):
+            raise
+        raise InvalidInput(f"{error.message}; give an input with --input") from None
 
 
 def _follow_to_end(well: Stepwell, run: Run, screen: Terminal, timeout: float | None, *, is_told: bool) -> None:
