@@ -343,6 +343,24 @@ async def test_a_webhook_is_made_changed_replayed_and_deleted():
 
 
 @async_test
+async def test_an_address_for_messages_is_made_shown_once_and_closed():
+    async with browsing(worker=False) as person:
+        made = await person.send("/system/receivers", name="orders", workflow="greet", reason="the shop")
+        [secret] = set(re.findall(r"whsec_[\w+/=]+", made.text))
+        assert "http://stepwell.test/hooks/acme/orders" in text_of(made)
+        page = await person.open("/system")
+        assert secret not in page.text
+        assert "/hooks/acme/orders greet default" in text_of(page)
+        assert await reason_of(person) == "the shop"
+        assert "done=saved" in (await person.send("/system/receivers", name="orders", workflow="approve")).headers["location"]
+        assert (await person.send("/system/receivers", name="", workflow="greet")).status_code == 422
+        await person.send("/system/receivers/orders/delete")
+        assert await person.well.webhooks.within("acme").receivers() == []
+    async with browsing("operator") as operator:
+        assert (await operator.send("/system/receivers", name="x", workflow="greet")).status_code == 403
+
+
+@async_test
 async def test_the_store_is_backed_up_and_the_backup_checked_on_the_page(tmp_path: Path):
     async with browsing("store", backups=tmp_path / "backups") as person:
         assert "on the machine of the server alone" in text_of(await person.open("/system"))

@@ -15,7 +15,7 @@ from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint, WebhookRece
 from stepwell.web.paging import PageQuery, sorted_page
 from stepwell.web.route import Call, Page, Reply, api_route
 
-__all__ = ["ROUTES", "WebhookView"]
+__all__ = ["ROUTES", "ReceiverView", "WebhookView"]
 
 EventName = Literal["run.completed", "run.partially_completed", "run.failed", "run.cancelled"]
 

@@ -10,7 +10,7 @@ from stepwell.errors import StepwellError
 from stepwell.maintenance.backup import BackupSummary
 from stepwell.model.access import Role
 from stepwell.model.webhook import EVENTS
-from stepwell.web.api.webhooks import WebhookView
+from stepwell.web.api.webhooks import ReceiverView, WebhookView
 from stepwell.web.dashboard.form_fields import field_fault, span_ms_field
 from stepwell.web.dashboard.screen import Crumb, Shown, View, screen
 from stepwell.web.problem import HttpProblem
@@ -31,6 +31,7 @@ async def show_system(view: View) -> Shown:
         "tokens": (await view.get("list_tokens", limit=200)).items if view.may("admin") else None,
         "webhooks": (await view.get("list_webhooks", limit=200)).items if view.may("admin") else None,
         "deliveries": (await view.get("list_deliveries", limit=200)).items if view.may("admin") else (),
+        "receivers": (await view.get("list_receivers", limit=200)).items if view.may("admin") else (),
         "events": EVENTS,
     }
     return Shown(template="system.html", title="System", values=values)
@@ -105,6 +106,29 @@ async def delete_webhook_form(view: View) -> Response:
     return RedirectResponse(view.url("/system", done="removed"), 303)
 
 
+async def put_receiver_form(view: View) -> Shown | Response:
+    """Create or change an address that takes messages, and show the secret of a new one once."""
+    form = await view.form()
+    name = form.get("name", "").strip()
+    if not name:
+        raise field_fault("name", "give the address a name")
+    body = {"workflow": form.get("workflow", "").strip(), "queue": form.get("queue", "").strip() or "default"}
+    made: ReceiverView = await view.act("put_receiver", {"webhook": name}, body, reason=form.get("reason"))
+    if made.secret is None:
+        return RedirectResponse(view.url("/system", done="saved"), 303)
+    crumbs = (Crumb(label="System", url=view.url("/system")),)
+    address = f"{str(view.request.base_url).rstrip('/').removesuffix(view.root)}{made.path}"
+    values = {"made": made, "address": address}
+    return Shown(template="receiver_secret.html", title="A new address for messages", values=values, crumbs=crumbs)
+
+
+async def delete_receiver_form(view: View) -> Response:
+    """Delete an address that takes messages."""
+    form = await view.form()
+    await view.act("delete_receiver", reason=form.get("reason"))
+    return RedirectResponse(view.url("/system", done="removed"), 303)
+
+
 async def replay_delivery_form(view: View) -> Response:
     """Send a message again now."""
     form = await view.form()
@@ -155,6 +179,7 @@ _GROUPS = {
     "tiers": "workspaces",
     "workflows": "definitions",
     "webhook_deliveries": "webhooks",
+    "webhook_receivers": "webhooks",
 }
 """Where the page lists addresses whose first word has no section of its own."""
 
@@ -180,5 +205,7 @@ SCREENS = (
     screen("POST /system/webhooks", put_webhook_form, Role.ADMIN, rail="/system"),
     screen("POST /system/webhooks/{webhook}/rotate", rotate_webhook_form, Role.ADMIN, rail="/system"),
     screen("POST /system/webhooks/{webhook}/delete", delete_webhook_form, Role.ADMIN, rail="/system"),
+    screen("POST /system/receivers", put_receiver_form, Role.ADMIN, rail="/system"),
+    screen("POST /system/receivers/{webhook}/delete", delete_receiver_form, Role.ADMIN, rail="/system"),
     screen("POST /system/deliveries/{delivery_id}/replay", replay_delivery_form, Role.ADMIN, rail="/system"),
 )
