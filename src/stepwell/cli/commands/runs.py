@@ -36,7 +36,7 @@ from stepwell.cli.run_view import Ticker, follow, without_secrets
 from stepwell.cli.workflow_loader import find_workflow, known_workflow
 from stepwell.config import choose_url
 from stepwell.errors import ExecutionCancelled, ExecutionFailed, InvalidInput, NotFound
-from stepwell.flow.function import registered_versions
+from stepwell.flow.function import Workflow, registered_versions
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.status import Status
 
@@ -151,12 +151,12 @@ def _begin(
             known.status()
             return known
     known_one = known_workflow(well, target, workflow)
-    try:
-        return well.start(known_one, value, workspace=workspace, execution_id=execution_id, engine=engine, subject=subject)
-    except InvalidInput as error:
-        if value is not msgspec.UNSET or not error.message.startswith("the input of "):
-            raise
-        raise InvalidInput(f"{error.message}; give an input with --input") from None
+    if value is msgspec.UNSET and isinstance(known_one, Workflow):
+        try:
+            known_one.bind(None)
+        except InvalidInput as error:
+            raise InvalidInput(f"{error.message}; give an input with --input") from None
+    return well.start(known_one, value, workspace=workspace, execution_id=execution_id, engine=engine, subject=subject)
 
 
 def _follow_to_end(well: Stepwell, run: Run, screen: Terminal, timeout: float | None, *, is_told: bool) -> None:
