@@ -347,6 +347,25 @@ def test_wait_that_a_failure_has_cancelled_takes_nothing_any_more(well: TestWell
 
 
 @workflow
+async def ends_with_a_cancelled_wait(kind: str) -> str:
+    beside = {"signal": hear, "sleep": lambda: stepwell.sleep("1h"), "child": lambda: kid("a")}[kind]
+    with suppress(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail_soon())
+            group.create_task(beside())
+    return "ended"
+
+
+@pytest.mark.parametrize("kind", ["signal", "sleep", "child"])
+def test_run_ends_right_after_a_failure_that_has_cancelled_a_wait(well: TestWell, kind: str) -> None:
+    faults.add("bad")
+    run = well.start(ends_with_a_cancelled_wait, kind)
+    well.clock.advance("10m")
+    assert run.result(WAIT) == "ended"
+    assert well.verify(run.execution_id).ok
+
+
+@workflow
 async def tells_of_its_failure() -> list[Any]:
     try:
         return await stepwell.map(make, ["bad", "b"])

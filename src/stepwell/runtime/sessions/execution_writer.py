@@ -16,7 +16,7 @@ from stepwell.model.commit import Creation, Rest
 from stepwell.model.draft import Opening, Planned
 from stepwell.model.execution_state import ONLY, State
 from stepwell.model.ids import NewId
-from stepwell.model.mutation import SetStatus
+from stepwell.model.mutation import RemoveToken, SetStatus
 from stepwell.model.queue_item import ItemMark
 from stepwell.model.receipt import Receipt
 from stepwell.model.record import Metadata, decode_status
@@ -140,6 +140,11 @@ class ExecutionWriter:
     def has_ahead(self, mutation: Planned) -> bool:
         """Return whether a buffered mutation has not landed yet, so that the state does not show it."""
         return any(each is mutation for batch in (self._buffered, *self._sent) for each in batch)
+
+    def tokens_removed_ahead(self) -> set[str]:
+        """Return the ids of tokens that buffered mutations remove, so that the state still shows them."""
+        ahead = (each for batch in (self._buffered, *self._sent) for each in batch)
+        return {each.token_id for each in ahead if isinstance(each, RemoveToken)}
 
     def drop_buffer(self) -> None:
         """Forget what was buffered, since it is refused: an execution can always end."""

@@ -196,8 +196,6 @@ class FunctionSession(Session):
         self._loop = asyncio.get_running_loop()
         self._deadline: asyncio.TimerHandle | None = None
         self._patches: dict[str, str] = {}
-        self._ended_maps: dict[str, Planned] = {}
-        """The mutations that remove the tokens of maps that have ended, by the tokens' ids."""
         self._task: asyncio.Task[Any] | None = None
         self._is_over = False
         self._family = CallTree(self._waits.branch_began)
@@ -292,7 +290,8 @@ class FunctionSession(Session):
         messages: dict[str, Planned] = {}
         if tokens := self._writer.state.sections["tokens"]:
             messages = {child_id: message for child_id, (message, _) in self._cancelled_children().items()}
-            batch += [RemoveToken(token_id) for token_id in tokens if not self._is_removed(token_id)]
+            removed = self._writer.tokens_removed_ahead()
+            batch += [RemoveToken(token_id) for token_id in tokens if token_id not in removed]
         messages |= self._message_to_parent(lambda: self._news(status, decode(result)))
         batch += cleared_marks(self._writer.state)
         batch += [*messages.values(), *self._inbox.taking(self._waits.cancel), SetResult(msgspec.Raw(result)), SetStatus(status)]
@@ -302,11 +301,6 @@ class FunctionSession(Session):
         """Return the message to the parent."""
         variables = WorkflowContext(self._identity, self).variables
         return news_of_function(self._writer.state, status, result, variables)
-
-    def _is_removed(self, token_id: str) -> bool:
-        """Return whether a buffered mutation removes a token already."""
-        removal = self._ended_maps.get(token_id)
-        return removal is not None and self._writer.has_ahead(removal)
 
     def _cancelled_children(self, *, is_end: bool = True) -> dict[str, tuple[Planned, Planned]]:
         """Return for each child that still runs the cancel request, and the mark on its token that the request was sent."""
@@ -550,9 +544,7 @@ class FunctionSession(Session):
             self._end_fan_out(key)
 
     def _end_fan_out(self, key: str) -> None:
-        for removal in self._record.token_drop(key):
-            self._ended_maps[key] = removal
-            self._writer.buffer(removal)
+        self._writer.buffer(*self._record.token_drop(key))
 
     async def _map(
         self,
