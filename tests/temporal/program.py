@@ -133,6 +133,24 @@ async def saga() -> None:
     await stepwell.wait_signal("never")
 
 
+@step
+def poison() -> None:
+    """Bring the worker down, whichever makes it."""
+    leave("poison")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@workflow
+async def poisoned() -> None:
+    await poison.aio()
+
+
+@workflow
+async def poisonous() -> None:
+    leave("poisonous")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 DEFINITION = define(
     "killed",
     set_variables(n=1),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -14,7 +16,19 @@ from tests.support.temporal_server import TemporalServer
 from tests.temporal.processes import check_replayed
 
 import stepwell
-from stepwell import Governance, Retry, RetryAfter, Run, Scope, Stepwell, StepwellError, TemporalWorker, step, workflow
+from stepwell import (
+    Governance,
+    Retry,
+    RetryAfter,
+    Run,
+    Scope,
+    StepFailed,
+    Stepwell,
+    StepwellError,
+    TemporalWorker,
+    step,
+    workflow,
+)
 from stepwell.flow import (
     Definition,
     call,
@@ -143,6 +157,7 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "script that fails": define("script_fails", script("State.set('lost', 1) error('no')")),
     "script that runs a workflow": define("script_runs", script("return Workflow.get('child'):execute(input).output")),
+    "what started it": define("seeing", call("seen", name="s"), output="{{ steps.s.output }}"),
     "spending": define("spends", sequence(call("costly", {"amount": 1.5}), call("costly", {"amount": 2})), output="spent"),
 }
 
@@ -210,7 +225,147 @@ async def hasty_function(n: int) -> int:
     return await hasty.aio(n)
 
 
+@workflow
+async def spending_function(n: int) -> None:
+    await costly.aio(3)
+    await costly.aio(n)
+
+
+@dataclass
+class Order:
+    item: str
+    cents: int
+
+
+@step
+def priced(order: Order) -> Order:
+    return Order(order.item, order.cents + 1)
+
+
+@step
+def kind_of(given: object) -> str:
+    return type(given).__name__
+
+
+@step(process=True)
+def apart(n: int) -> int:
+    return n + 1
+
+
+@step
+def seen() -> list[Any]:
+    here = stepwell.current()
+    key = here.idempotency_key.removeprefix(here.execution_id)
+    return [repr(here.trigger), here.step, here.attempt, key]
+
+
+@step
+async def counted(by: int) -> Any:
+    here = stepwell.current()
+    state = here.state(Scope.custom(here.execution_id))
+    state.increment("count", by)
+    state.set("last", by, ttl=60, sliding=True)
+    return await state.get("count")
+
+
+@workflow
+async def typed_function(n: int) -> list[Any]:
+    """Arguments that only this process can pass, beside such as can travel."""
+    order = await priced.aio(Order("lamp", n))
+    return [order.cents, *[await kind_of.aio(each) for each in (object(), (1, 2), {1}, order)], await apart.aio(n)]
+
+
+@workflow
+def plainly_typed_function(n: int) -> list[Any]:
+    order = priced(Order("lamp", n))
+    return [order.cents, kind_of(object()), kind_of(order), *stepwell.map(double, [1, 2, 3], concurrency=2)]
+
+
+@workflow
+async def seeing_function(n: int) -> list[Any]:
+    return [await seen.aio(), await counted(n), await counted(n)]
+
+
+@workflow
+async def counting_function(n: int) -> list[Any]:
+    """Code before a step runs again once the step has ended, and must have its effect on variables once."""
+    variables = stepwell.current().variables
+    variables["n"] = n
+    for _ in range(3):
+        variables["n"] += 1
+        await add(n, 1)
+    return [variables["n"], await add.with_key("k")(n, 2), await add.with_key("k")(n, 2)]
+
+
+@workflow
+async def wide_function(n: int) -> int:
+    return sum(await stepwell.map(double, list(range(40)), concurrency=15)) + n
+
+
+@workflow
+async def cancelled_group_function(n: int) -> str:
+    with contextlib.suppress(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(lasting(30))
+            group.create_task(bad("no"))
+    return "over"
+
+
+LASTING: list[str] = []
+
+
+@step(retry=ONCE)
+async def lasting(seconds: float) -> float:
+    LASTING.append(stepwell.current().execution_id)
+    await asyncio.sleep(seconds)
+    return seconds
+
+
+@workflow
+async def lasting_function(n: int) -> None:
+    stepwell.compensate(double, n)
+    await lasting(1.0)
+    await lasting(1.0)
+
+
+@workflow
+def plainly_lasting_function(n: int) -> None:
+    stepwell.compensate(double, n)
+    lasting.sync(1.0)
+    lasting.sync(1.0)
+
+
+@workflow(timeout=1.5)
+async def late_function(n: int) -> None:
+    stepwell.compensate(double, n)
+    await lasting(0.01)
+    await lasting(30)
+
+
+@workflow
+async def passing_function(n: int) -> list[str]:
+    try:
+        await lasting(30)
+    except StepFailed as error:
+        return [error.kind]
+    return []
+
+
+STOPS = {
+    "cancel": (lasting_function, lambda run: run.cancel()),
+    "cancel of a def": (plainly_lasting_function, lambda run: run.cancel()),
+    "cancel of a step": (passing_function, lambda run: run.cancel_step("lasting")),
+    "timeout": (late_function, lambda run: None),
+}
+
+
 FUNCTIONS = [
+    typed_function,
+    plainly_typed_function,
+    seeing_function,
+    counting_function,
+    wide_function,
+    cancelled_group_function,
     hasty_function,
     patched_function,
     saga_function,
@@ -328,13 +483,28 @@ def test_function_comes_to_the_same_on_both_engines(function: Any, both: Stepwel
     assert temporal == local
 
 
+@pytest.mark.parametrize("what", STOPS)
+def test_function_that_is_stopped_inside_a_step_comes_to_the_same(what: str, both: Stepwell) -> None:
+    function, stop = STOPS[what]
+    found: list[dict[str, Any]] = []
+    for engine in ("local", "temporal"):
+        run = both.start(function, 7, engine=engine)
+        deadline = time.monotonic() + 20
+        while run.execution_id not in LASTING and time.monotonic() < deadline:
+            time.sleep(0.01)
+        stop(run)
+        found.append(outcome_of(both, run))
+    assert found[1] == found[0]
+
+
 def test_governance_is_kept_on_temporal(both: Stepwell) -> None:
     definition = define("governed", sequence(call("costly", {"amount": 3}), call("costly", {"amount": 3})))
     for rules in (Governance(cost=2), Governance(steps=1), Governance(effects=("model",))):
-        runs = [both.start(definition, 7, governance=rules, engine=engine) for engine in ("local", "temporal")]
-        local, temporal = (outcome_of(both, run) for run in runs)
-        assert "GovernanceViolated" in str(local["result"])
-        assert temporal == local
+        for spends in (definition, spending_function):
+            runs = [both.start(spends, 7, governance=rules, engine=engine) for engine in ("local", "temporal")]
+            local, temporal = (outcome_of(both, run) for run in runs)
+            assert "GovernanceViolated" in str(local["result"])
+            assert temporal == local
 
 
 def test_signal_reaches_a_run_on_temporal_before_and_during_its_wait(both: Stepwell) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,32 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 from tests.support.temporal_server import TemporalServer
 from tests.temporal.processes import WorkerProcess
-from tests.temporal.program import DEFINITION, effect, saga, work
+from tests.temporal.program import DEFINITION, effect, poisoned, poisonous, saga, work
 
-from stepwell import EngineUnavailable, ExecutionFailed, Retry, Stepwell, TemporalWorker, step
+import stepwell
+from stepwell import EngineUnavailable, ExecutionFailed, Retry, Stepwell, TemporalWorker, step, workflow
 from stepwell.flow import call, define, each, scope, sequence, signal
 
 __all__ = ["effect", "saga", "work"]
 
 HELD = define("held", call("effect", {"name": "x"}, name="x"), signal("go", name="go"), output="{{ steps.go.output }}")
+
+
+SAGA = define(
+    "declared_saga",
+    scope(
+        sequence(
+            call("effect", {"name": "do"}, name="do", compensate=call("effect", {"name": "undo"}, name="undo")), signal("never")
+        )
+    ),
+)
+
+
+@workflow
+async def signalled() -> Any:
+    for number in range(3):
+        await effect(f"s{number}")
+    return await stepwell.wait_signal("go")
 
 
 def until(is_true: Callable[[], Any], seconds: float = 20) -> Any:
@@ -70,15 +90,66 @@ def test_killed_worker_leaves_a_run_that_another_one_ends(
         assert well.verify(run.execution_id).ok
 
 
-def test_killed_worker_leaves_a_function_that_another_one_ends(url: str, tmp_path: Path, temporal_server: TemporalServer) -> None:
-    (tmp_path / "die").write_text("in b")
+@pytest.mark.parametrize("where", ["in b", *(f"commit.persisted:{hit}" for hit in (1, 3, 5)), "commit.validated:4"])
+def test_killed_worker_leaves_a_function_that_another_one_ends(
+    where: str, url: str, tmp_path: Path, temporal_server: TemporalServer
+) -> None:
+    (tmp_path / "die").write_text(where)
     with Stepwell(url, worker=False) as well, WorkerProcess(url, temporal_server.address, tmp_path) as first:
         run = well.start(work, 1, engine="temporal")
         assert first.wait() == -9, first.output()
         with WorkerProcess(url, temporal_server.address, tmp_path):
             assert run.result(timeout=60) == "b"
-        assert effects(tmp_path)["a 1"] == 1
+        done = effects(tmp_path)
+        assert set(done) == {"a 1", "b 1"}
+        assert sum(done.values()) <= 3  # what was under way may be done again
+        assert well.load(run.execution_id).step_count == 2
         assert well.verify(run.execution_id).ok
+
+
+@pytest.mark.parametrize("where", ["in do", "commit.persisted:2", "commit.persisted:4"])
+def test_cancel_while_the_worker_is_dead_compensates_once(
+    where: str, url: str, tmp_path: Path, temporal_server: TemporalServer
+) -> None:
+    """A function and a definition: the worker dies in one of them, and both are cancelled before the next one comes."""
+    (tmp_path / "die").write_text(where)
+    with Stepwell(url, worker=False) as well, WorkerProcess(url, temporal_server.address, tmp_path) as first:
+        runs = [well.start(each, engine="temporal") for each in (saga, SAGA)]
+        assert first.wait() == -9, first.output()
+        for run in runs:
+            run.cancel()
+        with WorkerProcess(url, temporal_server.address, tmp_path):
+            until(lambda: all(str(run.status()) == "CANCELLED" for run in runs), 60)
+        assert all(well.verify(run.execution_id).ok for run in runs)
+        undone = [
+            (sum(key in ("effect", "do") for key in steps), sum("undo" in key for key in steps))
+            for steps in (well.load(run.execution_id).steps for run in runs)
+        ]
+        assert all(count_undone <= count_done for count_done, count_undone in undone)
+        assert effects(tmp_path)["undo 1"] <= 2
+
+
+def test_step_or_code_that_brings_workers_down_fails_its_run(url: str, tmp_path: Path, temporal_server: TemporalServer) -> None:
+    is_over = threading.Event()
+
+    def keep_a_worker() -> None:
+        while not is_over.is_set():
+            with WorkerProcess(url, temporal_server.address, tmp_path) as process:
+                while process.process.poll() is None and not is_over.wait(0.05):
+                    pass
+
+    with Stepwell(url, worker=False) as well, ThreadPoolExecutor(1) as pool:
+        keeping = pool.submit(keep_a_worker)
+        try:
+            for each in (poisoned, poisonous):
+                run = well.start(each, engine="temporal")
+                with pytest.raises(ExecutionFailed, match="brought down its worker again and again: 3 times"):
+                    run.result(timeout=90)
+                assert well.verify(run.execution_id).ok
+        finally:
+            is_over.set()
+            keeping.result()
+        assert effects(tmp_path) == Counter({"poison": 4, "poisonous": 4})
 
 
 def test_uncached_workflows_end_under_signals(url: str, tmp_path: Path, temporal_server: TemporalServer) -> None:
@@ -88,7 +159,8 @@ def test_uncached_workflows_end_under_signals(url: str, tmp_path: Path, temporal
         Stepwell(url, worker=False) as well,
         TemporalWorker(url, address=temporal_server.address, max_cached_workflows=0, grace_seconds=1),
     ):
-        runs = [well.start(definition, engine="temporal") for _ in range(2)]
+        runs = [well.start(each, engine="temporal") for each in (definition, definition, signalled)]
+        cancelled = well.start(saga, engine="temporal")
         for run in runs:
             run.signal("other", 1)
             run.signal("go", 2)
@@ -96,6 +168,10 @@ def test_uncached_workflows_end_under_signals(url: str, tmp_path: Path, temporal
             assert run.result(timeout=60) == 2
             assert well.verify(run.execution_id).ok
             assert well.load(run.execution_id).step_count == 3
+        until(lambda: "effect" in well.load(cancelled.execution_id).steps, 60)
+        cancelled.cancel()
+        until(lambda: str(cancelled.status()) == "CANCELLED", 60)
+        assert "undo:effect" in well.load(cancelled.execution_id).steps
 
 
 def test_restarted_server_goes_on_with_what_it_had(url: str, tmp_path: Path) -> None:
@@ -323,10 +399,10 @@ def test_run_says_which_workflow_no_worker_on_temporal_has(url: str, temporal_se
                 with pytest.raises(TimeoutError, match="no worker that was asked has version 1 of workflow 'work'"):
                     run.result(timeout=0.1)
                 until(lambda: "with --engine temporal knows workflow 'work'" in item.why().message)
+                with TemporalWorker(url, address=temporal_server.address, grace_seconds=1):  # beside the one that does not know it
+                    assert (run.result(timeout=40), item.result(timeout=40)) == ("b", "b")
             finally:
                 process.terminate()
-        with TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
-            assert (run.result(timeout=40), item.result(timeout=40)) == ("b", "b")
 
 
 def test_cancel_with_temporals_tools_ends_a_function(

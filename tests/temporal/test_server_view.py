@@ -20,7 +20,7 @@ from tests.temporal.processes import WorkerProcess
 from tests.temporal.program import ITEM, SLOW, effect, slow
 from tests.temporal.test_faults import until
 
-from stepwell import EngineUnavailable, Stepwell, TemporalWorker
+from stepwell import EngineUnavailable, Stepwell, TemporalWorker, workflow
 from stepwell.flow import call, define, http_request, wait
 
 __all__ = ["effect", "slow"]
@@ -69,12 +69,46 @@ def test_history_of_one_step_has_at_most_13_events_and_of_ten_at_most_80(
     well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer
 ) -> None:
     ten = define("ten_events", *(call("effect", {"name": f"{n}"}, name=f"s{n}") for n in range(10)))
-    for definition, most in ((ITEM, 13), (ten, 80)):
-        item = well.enqueue(definition, "x", engine="temporal")
+    for each, given, most in ((ITEM, "x", 13), (ten, "x", 80), (in_a_row, 1, 13), (in_a_row, 10, 80), (plainly_in_a_row, 10, 80)):
+        item = well.enqueue(each, given, engine="temporal")  # type: ignore[arg-type]
         item.result(timeout=30)
         ended = (EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,)
         until(lambda: events_of(temporal_server.address, item.execution_id)[-1].event_type in ended)  # noqa: B023
         assert len(events_of(temporal_server.address, item.execution_id)) <= most
+
+
+@workflow
+async def in_a_row(count: int) -> None:
+    for number in range(count):
+        await effect.with_summary(f"number {number}")(f"{number}")
+
+
+@workflow
+def plainly_in_a_row(count: int) -> None:
+    for number in range(count):
+        effect.sync(f"{number}")
+
+
+@pytest.mark.parametrize("function", [in_a_row, plainly_in_a_row], ids=lambda each: each.name)
+def test_steps_of_a_function_are_activities_of_their_own(
+    function: Any, well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer
+) -> None:
+    run = well.start(function, 2, engine="temporal")
+    run.result(timeout=30)
+    started, *events = events_of(temporal_server.address, run.execution_id)
+    assert started.workflow_execution_started_event_attributes.workflow_type.name == function.name
+    scheduled = [each for each in events if each.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED]
+    assert [each.activity_task_scheduled_event_attributes.activity_type.name for each in scheduled] == ["effect", "effect"]
+    told = [": number 0", ": number 1"] if function is in_a_row else ["", ""]
+    assert [summary_of(each) for each in scheduled] == [f'"effect{told[0]}"', f'"effect#2{told[1]}"']
+
+
+def test_names_longer_than_summaries_may_be_are_cut_in_them_alone(well: Stepwell, worker: TemporalWorker) -> None:
+    name = "ß" * 200
+    definition = define("long names", call("effect", {"name": "x"}, name="n" * 450), call("effect", {"name": "y"}, name=name))
+    run = well.start(definition, engine="temporal", execution_id="ü" * 200)
+    run.result(timeout=20)
+    assert set(well.load(run.execution_id).steps) == {"n" * 450, name}
 
 
 class _Answer(BaseHTTPRequestHandler):

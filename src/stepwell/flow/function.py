@@ -319,12 +319,15 @@ class Step(Generic[P, R_co]):
         return canonical(plain, limits, what=f"the arguments of step {self.name!r}")
 
     def decode_call(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments from ``encode_call``, converted to their annotated types."""
+        """Return the arguments from ``encode_call``, converted to their annotated types.
+
+        What an annotation calls a JSON type is as it was: an integer for a ``float`` stays one, as in a call without JSON.
+        """
         values, named = decode(data)
         bound = inspect.signature(self.function).bind(*values, **named)
         for name, value in bound.arguments.items():
             kind = self._annotated.hints.get(name, Any)
-            if kind is not Any and bound.signature.parameters[name].kind.name not in ("VAR_POSITIONAL", "VAR_KEYWORD"):
+            if not is_plain_type(kind) and bound.signature.parameters[name].kind.name not in ("VAR_POSITIONAL", "VAR_KEYWORD"):
                 bound.arguments[name] = from_value(value, kind)
         return bound.args, bound.kwargs
 

@@ -334,6 +334,7 @@ def _of_function(state: ExecutionState, tokens: dict[str, Token]) -> Progress:
     """Return the waiting calls of a function, which is all that is known without running it."""
     waiting: list[Waiting] = []
     offers: list[Offer] = []
+    running: list[str] = []
     for key, token in tokens.items():
         value = cast("dict[str, Any]", token.value if isinstance(token.value, dict) else {})
         until = _until(value)
@@ -352,10 +353,12 @@ def _of_function(state: ExecutionState, tokens: dict[str, Token]) -> Progress:
             case "retry":
                 error: dict[str, Any] = value.get("error") or {}
                 waiting.append(Waiting(key, "retry", key, until, error.get("message"), value.get("summary")))
+            case "step":  # under way on another engine
+                running.append(key)
             case _:
                 pass
     positions = [each.node_id for each in state.steps.values()]
-    left, current = 0, list[str]()
+    left, current = 0, running
     for each in [] if state.status in FINAL else fan_outs(tokens.values()):
         estimate = each.estimate(positions)
         left += estimate.calls_left

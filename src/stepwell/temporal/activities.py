@@ -10,9 +10,9 @@ import asyncio
 import copy
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from typing import Any, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from temporalio import activity
@@ -37,17 +37,20 @@ from stepwell.flow.language.template import StateKey
 from stepwell.kernel.protocol import StartChild
 from stepwell.model.commit import Claim, Lease, Rest, StateBatch, Written
 from stepwell.model.draft import Planned
-from stepwell.model.execution_state import ONLY, State
+from stepwell.model.execution_state import ONLY, State, sha256_hex
 from stepwell.model.external_engines import HOLD_SECONDS, TEMPORAL, EngineRecord, record_of, recorded, records_path, unrecorded
 from stepwell.model.mutation import Mutation
 from stepwell.model.queue_item import ACTIVE, Item, ItemStatus
-from stepwell.model.record import Metadata, decode_status
+from stepwell.model.record import Metadata, decode_status, decode_token
+from stepwell.model.scoped_operations import Delete, Put
 from stepwell.model.snapshot import write_snapshot
-from stepwell.model.status import FINAL, Status
-from stepwell.model.value import canonical, recode
+from stepwell.model.status import FINAL
+from stepwell.model.value import canonical, decode, recode
 from stepwell.pipeline.operations import read as reading
 from stepwell.pipeline.operations import write, write_or_raise
+from stepwell.runtime.crash_suspicion import CrashSuspicion
 from stepwell.runtime.inbox import Message, messages, path_of, put
+from stepwell.runtime.sessions.call_record import ASKED
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.sessions.function_session import FunctionSession
 from stepwell.runtime.start import Seed
@@ -58,10 +61,12 @@ from stepwell.runtime.steps.outcome import error_names, error_value
 from stepwell.runtime.steps.scripts import script_step
 from stepwell.state.executions import CachedExecution, CommitTerms, OpenTransaction
 from stepwell.state.transaction_buffer import RefusedChange
+from stepwell.temporal.function_steps import FunctionSteps
 from stepwell.temporal.host import TemporalHost
 from stepwell.temporal.messages import (
     MOST_BYTES,
     MOST_TOLD_BYTES,
+    NO_CALL,
     BeginAnswer,
     ChildAnswer,
     ChildRequest,
@@ -71,9 +76,9 @@ from stepwell.temporal.messages import (
     FunctionRequest,
     InboxAnswer,
     InboxRequest,
+    ItemOrigin,
     KeepRequest,
     LeaveMessages,
-    Origin,
     StateAnswer,
     StateRequest,
     StepAnswer,
@@ -84,6 +89,7 @@ from stepwell.temporal.messages import (
 )
 from stepwell.temporal.naming import Activity
 from stepwell.temporal.opening import creation_of, mark_of, opening
+from stepwell.temporal.payload_store import rows_path
 
 __all__ = ["Activities", "create"]
 
@@ -93,9 +99,14 @@ _NUDGE_POLL_SECONDS = 0.25
 _HEARTBEATS_PER_LEASE = 4
 _STORE_RETRY_SECONDS = 1.0
 _MOST_INBOX_BYTES = 1_000_000
+_MOST_TRIGGERS = 1_000
+_MOST_CRASHES = 3
+"""A step in which so many workers have died has failed. The first one does not count: the fault may be that of another step."""
+_ALONE_SECONDS = 30.0
+_MARK_TTL_MS = 7 * 86_400_000
 
 
-async def create(host: TemporalHost, origin: Origin, record: EngineRecord) -> None:
+async def create(host: TemporalHost, origin: ItemOrigin, record: EngineRecord) -> None:
     """Create the execution of a queue item, and move the item to DISPATCHED, in one commit.
 
     Raises:
@@ -110,6 +121,15 @@ async def create(host: TemporalHost, origin: Origin, record: EngineRecord) -> No
     await host.driver.run(host.executions.commit(transaction, batch, creation_of(origin), opening(origin)))
 
 
+class _Taken(NamedTuple):
+    """An execution that was taken over."""
+
+    live: CachedExecution
+    fence: int
+    claims: int
+    """How often it was claimed since its last commit."""
+
+
 class Activities:
     """The activities of one worker.
 
@@ -119,6 +139,7 @@ class Activities:
 
     def __init__(self, host: TemporalHost, wake_starter: Callable[[], None]) -> None:
         self._host, self._wake_starter = host, wake_starter
+        self._triggers: dict[str, bytes | None] = {}
 
     def all(self) -> list[Callable[..., Any]]:
         """Return the activities to register."""
@@ -143,10 +164,9 @@ class Activities:
         taken = await self._take_over(asked.execution_id)
         if taken is None:
             return sealed(BeginAnswer(), "an answer")
-        live, fence = taken
-        return sealed(BeginAnswer(fence, _answer_of(live.state)), "an answer")
+        return sealed(BeginAnswer(taken.fence, _answer_of(taken.live.state)), "an answer")
 
-    async def _take_over(self, execution_id: str) -> tuple[CachedExecution, int] | None:
+    async def _take_over(self, execution_id: str) -> _Taken | None:
         """Claim an execution for Temporal; its earlier holder can commit no more. Return None if there is nothing to run."""
         host = self._host
         try:
@@ -163,7 +183,7 @@ class Activities:
         lease = outcome.answers[0]
         assert isinstance(lease, Lease)  # noqa: S101
         is_over = decode_status(live.state.sections["status"][ONLY]) in FINAL
-        return None if is_over or live.state.identity.engine != TEMPORAL else (live, lease.fence)
+        return None if is_over or live.state.identity.engine != TEMPORAL else _Taken(live, lease.fence, head.claims + 1)
 
     # Commits.
 
@@ -219,7 +239,7 @@ class Activities:
             return CommitAnswer(refusal=error_value(error), names=error_names(error))
         return CommitAnswer(digest=receipt.after)
 
-    async def _create(self, origin: Origin) -> CachedExecution | None:
+    async def _create(self, origin: ItemOrigin) -> CachedExecution | None:
         """Create the execution, since the dispatcher has not yet; None if its item is not to run any more."""
         host = self._host
         try:
@@ -248,7 +268,7 @@ class Activities:
 
     async def _take_over_and_adopt(self, asked: CommitRequest) -> CommitAnswer:
         taken = await self._take_over(asked.execution_id)
-        return await self._gone(asked.execution_id) if taken is None else await self._adopted(asked, *taken)
+        return await self._gone(asked.execution_id) if taken is None else await self._adopted(asked, taken.live, taken.fence)
 
     async def _adopted(self, asked: CommitRequest, live: CachedExecution, fence: int, *, is_own: bool = False) -> CommitAnswer:
         """Return the state that is stored, for the workflow to go on from; after its own commit, just that it landed."""
@@ -316,7 +336,8 @@ class Activities:
     async def step(self, args: Sequence[RawValue]) -> RawValue:
         """Make one attempt at a step. A failure is raised, so that Temporal shows it, with the answer as its details."""
         request = await self._host.payloads.read(args[0], StepRequest)
-        answer, done = await self._beating(self._made(request))
+        is_suspected = activity.info().attempt > 1  # a worker was lost, or has stopped, inside an earlier try
+        answer, done = await self._beating(self._suspected(request) if is_suspected else self._made(request))
         if answer.error is not None:
             kind, message = str(answer.error.get("kind")), str(answer.error.get("message"))
             # Benign to Temporal, which would log each attempt with a traceback: what it means is decided, and logged, by the run.
@@ -328,6 +349,23 @@ class Activities:
                 category=ApplicationErrorCategory.BENIGN,
             )
         return done
+
+    async def _suspected(self, request: StepRequest) -> tuple[StepAnswer, RawValue]:
+        """Make an attempt that may bring this worker down: one at a time, so that no other is blamed, and not again and again."""
+        host, asked = self._host, request.asked
+        path, key = rows_path(request.identity.execution_id), "crashes." + sha256_hex(f"{asked.key}#{asked.attempt}".encode())
+        try:
+            row = (await host.driver.run(reading(lambda: host.store.entries(path, [key])))).get(key)
+            crashes: int = 0 if row is None else decode(row.data or b"0")
+            async with _one_at_a_time(host.services.suspected_steps):
+                mark = Put(path, key, msgspec.Raw(recode(crashes + 1)), ttl_ms=_MARK_TTL_MS)
+                await host.driver.run(write_or_raise(StateBatch((mark,))))
+                try:
+                    return await (self._made(request) if crashes < _MOST_CRASHES else _given_up(asked.key, crashes))
+                finally:
+                    await host.driver.run(write(StateBatch((Delete(path, key),))))
+        except (StoreUnavailable, CommitUnknown) as error:
+            raise _again(error) from error
 
     async def _made(self, request: StepRequest) -> tuple[StepAnswer, RawValue]:
         """Make an attempt; return its answer, and that as a payload."""
@@ -343,7 +381,7 @@ class Activities:
 
     async def _attempt(self, request: StepRequest) -> StepAnswer:
         asked, host = request.asked, self._host
-        attempts = Attempts(host.services, request.identity, _Spending(request))
+        attempts = Attempts(host.services, request.identity, _PartOfState(request, await self._trigger(request.identity)))
         attempts.grants = await host.grants(request.identity)
         if asked.language:
             step = script_step(asked, host.services, attempts.budget)
@@ -357,8 +395,15 @@ class Activities:
             step.timeout_seconds = asked.timeout_seconds
         made: AttemptResult | None = None
         try:
-            attempts.budget.begin(step, asked.key, is_free=asked.is_undo)
-            made = await attempts.make(step, asked.call, asked.attempt, (), step.bind(asked.args), recorded_as=asked.key)
+            if request.call == NO_CALL:
+                attempts.budget.begin(step, asked.key, is_free=asked.is_undo)
+                arguments, keywords = (), step.bind(asked.args)
+            else:  # the session of the function has asked its budget
+                arguments, keywords = step.decode_call(bytes(request.call))
+            seconds = self._seconds_left(request)
+            made = await attempts.make(
+                step, asked.call, asked.attempt, arguments, keywords, seconds, recorded_as=asked.key, summary=asked.summary
+            )
             if made.error is not None:
                 raise made.error
             landing = _as_data(made.landing)
@@ -383,6 +428,25 @@ class Activities:
             policy=step.policy,
         )
 
+    def _seconds_left(self, request: StepRequest) -> float | None:
+        deadline = request.identity.deadline_ms
+        return max(deadline - self._host.store_now_ms(), 0) / 1000 if request.has_limit and deadline is not None else None
+
+    async def _trigger(self, who: Metadata) -> bytes | None:
+        """Return what started an execution, for its steps to see. It never changes, so it is read once."""
+        known = self._triggers
+        if who.execution_id not in known:
+            try:
+                live = await self._host.driver.run(self._host.executions.newest(who.execution_id))
+            except NotFound:
+                return None
+            except (StoreUnavailable, CommitUnknown) as error:
+                raise _again(error) from error
+            known[who.execution_id] = live.state.sections["trigger"].get(ONLY)
+            if len(known) > _MOST_TRIGGERS:
+                del known[next(iter(known))]
+        return known.get(who.execution_id)
+
     @activity.defn(name=Activity.START_CHILD)
     async def start_child(self, given: RawValue) -> RawValue:
         """Start a child, unless it was started before."""
@@ -405,7 +469,7 @@ class Activities:
 
     @activity.defn(name=Activity.RUN_FUNCTION)
     async def run_function(self, given: RawValue) -> RawValue:
-        """Run a function from its record until it ends or rests."""
+        """Run a function from its record until it ends, or waits for steps, messages or its time."""
         asked = await self._host.payloads.read(given, FunctionRequest)
         answer = await self._beating(self._run_function(asked))
         if answer.is_over and reference_in(given) is not None:
@@ -420,23 +484,27 @@ class Activities:
         taken = await self._take_over(asked.execution_id)
         if taken is None:
             return FunctionAnswer(is_over=True, told=await self._end_of(asked.execution_id))
-        live, fence = taken
+        live, fence = taken.live, taken.fence
         try:
             workflow = await host.services.workflows.of_state(live.state)
-        except NotFound as error:
+        except NotFound:
+            if activity.info().is_local:
+                return FunctionAnswer(is_unknown=True)
             # Another worker may have it: the activity runs again, here or there, and the run says meanwhile what it waits for.
             who = live.state.identity
             text = f"no worker that was asked has version {who.version} of workflow {who.workflow_id!r}; start one that has"
             await self._note_obstacle(live.execution_id, text)
             log.warning("execution %r waits: %s", live.execution_id, text)
-            raise _again(error) from None
-        if activity.info().attempt > 1:
+            raise ApplicationError(text, type="NotFound", category=ApplicationErrorCategory.BENIGN) from None
+        if asked.is_again:
             await self._note_obstacle(live.execution_id, "")
         writer = _HeldWriter(host.executions, host.driver, live, fence, host.new_id)
-        session = FunctionSession(host.services, workflow, writer, Lease(live.execution_id, TEMPORAL, fence, 0), is_new=False)
+        steps = FunctionSteps(asked.answers, asked.under_way, host.limits, host.services.clock)
+        lease = Lease(live.execution_id, TEMPORAL, fence, 0)
+        session = FunctionSession(host.services, workflow, writer, lease, is_new=False, elsewhere=steps)
         looking = asyncio.ensure_future(self._look(live.execution_id, session))
         try:
-            wake_ms = await session.run()
+            wake_ms = await _run_unless_it_crashes(session, live.state, taken.claims)
         except LeaseLost as error:
             if await self._is_mine(asked.execution_id):
                 raise _again(error) from error
@@ -453,7 +521,10 @@ class Activities:
             record = StateBatch((unrecorded(TEMPORAL, asked.execution_id).op,))
             with suppress(StepwellError):  # the sweep removes it
                 await host.driver.run(write(record))
-        return FunctionAnswer(is_over=bool(told), wake_ms=wake_ms, told=told)
+            return FunctionAnswer(is_over=True, told=told)
+        identity = writer.identity if asked.is_first else None
+        still_open = _open_attempts(writer.state)
+        return FunctionAnswer(wake_ms=wake_ms, asked=steps.asked, open=still_open, taken=steps.taken, identity=identity)
 
     async def _note_obstacle(self, execution_id: str, text: str) -> None:
         """Record why an execution does not move, for those who ask."""
@@ -491,7 +562,7 @@ class Activities:
         """Send heartbeats while something is done, so that the server finds out soon when this worker is lost."""
 
         async def beat() -> None:
-            while True:
+            while not activity.info().is_local:
                 activity.heartbeat()
                 await asyncio.sleep(self._host.lease_seconds / _HEARTBEATS_PER_LEASE)
 
@@ -513,11 +584,52 @@ def _own_record(who: Metadata) -> EngineRecord:
     return EngineRecord(who.workspace_id, who.workflow_id, info.workflow_id, info.task_queue, is_started=True)
 
 
-class _Spending:
-    """The part of an execution's state that the budget of a step reads."""
+async def _run_unless_it_crashes(session: FunctionSession, state: State, claims: int) -> int | None:
+    """Run a session, or end its execution if the function's code brings its workers down again and again."""
+    if claims > 1 or CrashSuspicion.has_marks(state):
+        message = session.suspect(claims, is_forgiven=False)
+        if message is not None:
+            await session.give_up("WorkerCrashed", message)
+            return None
+    return await session.run()
 
-    def __init__(self, request: StepRequest) -> None:
+
+@asynccontextmanager
+async def _one_at_a_time(slot: asyncio.Lock) -> AsyncGenerator[None]:
+    """Hold a slot, but do not wait for it for ever."""
+    held = False
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_ALONE_SECONDS):
+            held = await slot.acquire()
+    try:
+        yield
+    finally:
+        if held:
+            slot.release()
+
+
+async def _given_up(key: str, crashes: int) -> tuple[StepAnswer, RawValue]:
+    """Return the failure of a step that brings its workers down."""
+    message = (
+        f"step {key!r} brought down its worker again and again: {crashes} times in a row it was under way when its worker died"
+    )
+    answer = StepAnswer.failed("WorkerCrashed", message, is_final=True)
+    return answer, sealed(answer, "an error")
+
+
+def _open_attempts(state: State) -> list[tuple[str, int]]:
+    """Return key and number of the attempts that an execution waits for."""
+    tokens = [decode_token(data) for data in state.sections["tokens"].values()]
+    return [(each.token_id, each.value["attempt"] + 1) for each in tokens if each.node == ASKED]
+
+
+class _PartOfState:
+    """The part of an execution's state that a step and its budget read."""
+
+    def __init__(self, request: StepRequest, trigger: bytes | None) -> None:
         self.state = State()
+        if trigger is not None:
+            self.state.sections["trigger"][ONLY] = trigger
         self.state.sections["step_count"][ONLY] = recode(request.step_count)
         if request.spent:
             self.state.sections["variables"][SPENT] = canonical(request.spent)
@@ -527,9 +639,10 @@ class _HeldWriter(ExecutionWriter):
     """Writes the commits of a function. Where a worker gives its lease back to rest, Temporal keeps it: it knows when to go on."""
 
     async def leave(self, batch: Sequence[Planned], rest: Rest, retrying: Any) -> None:  # noqa: ARG002 - it does not rest in the store
-        """Record that the execution waits."""
-        if self.state.sections["status"][ONLY] != recode(Status.WAITING):
-            await retrying(lambda: self.commit(batch))
+        """Record what the execution waits for, if that is not recorded yet."""
+        last = self._resting_batch(batch)
+        if last or self._buffered:
+            await retrying(lambda: self.commit(last))
 
 
 def _as_data(landing: Sequence[Planned]) -> list[Mutation]:

@@ -27,7 +27,7 @@ from stepwell.model.cipher import KeyRing
 from stepwell.model.external_engines import EngineRecord
 from stepwell.temporal.codec import converter_for
 from stepwell.temporal.messages import RunInput
-from stepwell.temporal.naming import WORKSPACE_ATTRIBUTE, SignalName, fairness_key
+from stepwell.temporal.naming import WORKSPACE_ATTRIBUTE, SignalName, fairness_key, short_summary
 
 __all__ = ["TemporalAddress", "TemporalConnection"]
 
@@ -160,7 +160,7 @@ class TemporalConnection:
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             memo={"execution_id": given.execution_id, "workspace_id": given.workspace_id, "version": given.version},
-            static_summary=f"{given.workflow} v{given.version}, execution {given.execution_id}"[:200],
+            static_summary=short_summary(f"{given.workflow} v{given.version}, execution {given.execution_id}"),
             priority=Priority(fairness_key=fairness_key(given.workspace_id)),
             search_attributes=self._search_attributes(given),
             task_timeout=self._task_timeout,

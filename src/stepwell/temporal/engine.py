@@ -27,7 +27,7 @@ from stepwell.runtime.start import Starting
 from stepwell.temporal.activities import create
 from stepwell.temporal.connection import TemporalConnection
 from stepwell.temporal.host import TemporalHost
-from stepwell.temporal.messages import Origin, RunInput
+from stepwell.temporal.messages import ItemOrigin, RunInput
 from stepwell.temporal.naming import task_queue
 
 __all__ = ["TemporalEngine"]
@@ -88,7 +88,7 @@ class TemporalEngine:
         identity = self._starting.identity_of_item(
             workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id, asked, TEMPORAL
         )
-        origin = Origin(claimed.item_id, claimed.fence, identity, msgspec.Raw(asked.trigger))
+        origin = ItemOrigin(claimed.item_id, claimed.fence, identity, msgspec.Raw(asked.trigger))
         is_declared = await self._host.is_declared(name, claimed.version)
         given = RunInput(claimed.execution_id, claimed.workspace_id, name, workflow.version, is_declared, origin)
         record = EngineRecord(

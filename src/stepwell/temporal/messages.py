@@ -10,7 +10,7 @@ from temporalio.common import RawValue
 
 from stepwell.errors import LimitExceeded
 from stepwell.flow.language.template import StateKey
-from stepwell.flow.retry import Retry
+from stepwell.flow.retry import ErrorClass, Retry
 from stepwell.kernel.commit_planner import EffectDone
 from stepwell.kernel.protocol import AttemptFailed, RunStep, StartChild, StepCompleted, StepMissing
 from stepwell.model.mutation import Mutation
@@ -21,6 +21,9 @@ from stepwell.runtime.inbox import Message
 __all__ = [
     "MOST_BYTES",
     "MOST_TOLD_BYTES",
+    "NO_CALL",
+    "AskedCall",
+    "AttemptAnswer",
     "BeginAnswer",
     "ChildAnswer",
     "ChildRequest",
@@ -30,9 +33,9 @@ __all__ = [
     "FunctionRequest",
     "InboxAnswer",
     "InboxRequest",
+    "ItemOrigin",
     "KeepRequest",
     "LeaveMessages",
-    "Origin",
     "PayloadReference",
     "RunInput",
     "StateAnswer",
@@ -55,7 +58,7 @@ MOST_TOLD_BYTES = MOST_BYTES // 4
 T = TypeVar("T")
 
 
-class Origin(msgspec.Struct, frozen=True):
+class ItemOrigin(msgspec.Struct, frozen=True):
     """The data to create the execution of a queue item: the dispatcher or the workflow does, whichever comes first."""
 
     item_id: str
@@ -72,7 +75,7 @@ class RunInput(msgspec.Struct, frozen=True):
     workflow: str
     version: int
     is_declared: bool
-    origin: Origin | None = None
+    origin: ItemOrigin | None = None
     """For the first life of an execution from the queue, which need not be read from the store to begin."""
     has_kept: bool = False
     """Whether payloads of this life are kept in the store."""
@@ -104,7 +107,7 @@ class CommitRequest(msgspec.Struct, frozen=True):
     is_final: bool
     before: str = ""
     """The digest of the state that the commit was planned for."""
-    origin: Origin | None = None
+    origin: ItemOrigin | None = None
     has_kept: bool = False
     """Whether payloads of the execution are kept in the store, which may go some time after its end."""
 
@@ -177,6 +180,9 @@ class StateRequest(msgspec.Struct, frozen=True):
         return cls([(each.scope, each.name, each.key) for each in keys], identity)
 
 
+NO_CALL = msgspec.Raw(b"null")
+
+
 class StepRequest(msgspec.Struct, frozen=True):
     """An attempt at a step."""
 
@@ -185,6 +191,10 @@ class StepRequest(msgspec.Struct, frozen=True):
     spent: float = 0
     step_count: int = 0
     """How many steps are recorded or under way, for the budget."""
+    call: msgspec.Raw = NO_CALL
+    """The arguments of a function's call; null for a step of a definition, which has them in what is asked."""
+    has_limit: bool = False
+    """Whether the execution's deadline limits the attempt."""
 
 
 class StepAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -201,13 +211,25 @@ class StepAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     policy: Retry | None = None
     chance: float = 0
 
-    def done(self, asked: RunStep) -> EffectDone:
+    @classmethod
+    def failed(cls, kind: str, message: str, *, is_final: bool) -> StepAnswer:
+        """Return a failure that no code of a step has raised."""
+        error = {"kind": kind, "message": message, "code": None, "class": str(ErrorClass.EXECUTION), "is_retryable": not is_final}
+        return cls(error={**error, "suggestion": None}, names=[kind], is_final=is_final)
+
+    @property
+    def is_missing(self) -> bool:
+        """True if the worker does not know the step."""
+        return not self.is_completed and self.error is None
+
+    def done(self, asked: RunStep | StartChild) -> EffectDone:
         """Return the event for the kernel, without what it cost."""
         token_id, key = asked.token_id, asked.key
         if self.is_completed:
             completed = StepCompleted(token_id, key, bytes(self.output), self.took_ms, asked.attempt)
             return EffectDone(completed, self.landing, (), self.policy)
         if self.error is None:
+            assert isinstance(asked, RunStep)  # noqa: S101 - a child's start has an answer of its own
             return EffectDone(StepMissing(token_id, key, asked.uses))
         failed = AttemptFailed(
             token_id,
@@ -241,21 +263,60 @@ class ChildAnswer(msgspec.Struct, frozen=True):
     names: list[str] = []
 
 
-class FunctionRequest(msgspec.Struct, frozen=True):
+class AskedCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call of a step that a function's code has come to."""
+
+    key: str
+    number: int
+    """Of the attempt."""
+    step: str
+    call: msgspec.Raw
+    """The arguments."""
+    has_limit: bool = False
+    summary: str | None = None
+
+
+class AttemptAnswer(msgspec.Struct, frozen=True):
+    """The outcome of an attempt that a function's code asked for."""
+
+    key: str
+    number: int
+    answer: StepAnswer
+
+
+class FunctionRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Run a function until it ends or rests."""
 
     execution_id: str
     workspace_id: str
-    origin: Origin | None = None
+    origin: ItemOrigin | None = None
+    answers: list[AttemptAnswer] = []
+    """The attempts that have ended, until the record has them."""
+    under_way: list[tuple[str, int]] = []
+    """Key and number of the attempts that have not."""
+    is_first: bool = False
+    """Whether the workflow does not know the execution's identity."""
+    is_again: bool = False
+    """Whether a worker was asked before that does not know the function."""
 
 
-class FunctionAnswer(msgspec.Struct, frozen=True):
-    """The state of a function workflow after a session: ended, or to be woken at a time."""
+class FunctionAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The state of a function workflow after a session: ended, or what it waits for."""
 
-    is_over: bool
+    is_over: bool = False
     wake_ms: int | None = None
     told: dict[str, Any] = {}
     """Once it is over, its status and result."""
+    asked: list[AskedCall] = []
+    """The calls of steps that it has come to, and that were not under way."""
+    open: list[tuple[str, int]] = []
+    """Key and number of all attempts that it waits for. Any other is given up."""
+    taken: list[tuple[str, int]] = []
+    """Those of the answers that its record has."""
+    identity: Metadata | None = None
+    """Of the execution, for the workflow that asks for it."""
+    is_unknown: bool = False
+    """Whether this worker does not know the function."""
 
 
 def payload(data: bytes) -> RawValue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from hashlib import sha256
 
 from stepwell.kernel.protocol import RunPlace
@@ -14,6 +15,7 @@ __all__ = [
     "Activity",
     "SignalName",
     "fairness_key",
+    "short_summary",
     "step_queue",
     "task_queue",
 ]
@@ -25,6 +27,8 @@ WORKSPACE_ATTRIBUTE = "StepwellWorkspace"
 """The search attribute (Keyword) by which an operator lists the workflows of a workspace."""
 
 _MOST_FAIRNESS_BYTES = 64
+_MOST_SUMMARY_BYTES = 380
+"""The server refuses more than 400, counted in the JSON of a payload, and fails the workflow task again and again."""
 
 
 class Activity:
@@ -60,3 +64,10 @@ def step_queue(place: RunPlace, workflow_queue: str) -> str:
 def fairness_key(workspace: str) -> str:
     """Return the key by which Temporal shares workers between workspaces, in its 64 bytes."""
     return workspace if len(workspace.encode()) <= _MOST_FAIRNESS_BYTES else sha256(workspace.encode()).hexdigest()
+
+
+def short_summary(text: str) -> str:
+    """Return the beginning of a text that the server takes as a summary."""
+    while len(json.dumps(text)) > _MOST_SUMMARY_BYTES:
+        text = text[: len(text) * 3 // 4]
+    return text

@@ -10,28 +10,28 @@ from stepwell.model.limits import Limits
 from stepwell.model.queue_item import ItemMark, ItemStatus
 from stepwell.model.record import encode_record
 from stepwell.model.validation import plan
-from stepwell.temporal.messages import Origin
+from stepwell.temporal.messages import ItemOrigin
 
 __all__ = ["creation_of", "mark_of", "opened_state", "opening"]
 
 
-def opening(origin: Origin) -> Opening:
+def opening(origin: ItemOrigin) -> Opening:
     """Return the mutations that the execution begins with."""
     return opening_of(encode_record(origin.identity), bytes(origin.trigger))
 
 
-def creation_of(origin: Origin) -> Creation:
+def creation_of(origin: ItemOrigin) -> Creation:
     """Return the row of the execution: Temporal's from the start, with the fence of the item's claim."""
     who = origin.identity
     return Creation(who.workflow_id, who.version, holder=TEMPORAL, lease_seconds=HOLD_SECONDS, is_runnable=True, fence=origin.fence)
 
 
-def mark_of(origin: Origin) -> ItemMark:
+def mark_of(origin: ItemOrigin) -> ItemMark:
     """Return what becomes of the item with the creation."""
     return ItemMark(origin.item_id, ItemStatus.DISPATCHED, origin.fence)
 
 
-def opened_state(origin: Origin) -> State:
+def opened_state(origin: ItemOrigin) -> State:
     """Return the state at the first revision, without reading it."""
     state = State()
     draft = plan(state, (), Limits(), opening(origin))

@@ -21,14 +21,15 @@ from stepwell.pipeline.operations import AsyncDriver, Operation, write_or_raise
 from stepwell.pipeline.operations import read as reading
 from stepwell.temporal.messages import MOST_BYTES, PayloadReference, payload, read, reference_in, referring
 
-__all__ = ["PayloadStore"]
+__all__ = ["PayloadStore", "rows_path"]
 
 T = TypeVar("T")
 
 _KEPT_AFTER_END_MS = 7 * 86_400_000
 
 
-def _path(execution_id: str) -> str:
+def rows_path(execution_id: str) -> str:
+    """Return the scope of an execution's payloads, and of what else its workers note about it."""
     return internal_path("engine_payload", DEFAULT_WORKSPACE, execution_id)
 
 
@@ -50,7 +51,7 @@ class PayloadStore:
         if len(data) <= MOST_BYTES:
             return payload(data)
         key = sha256(data).hexdigest()
-        await self._driver.run(write_or_raise(StateBatch((Put(_path(execution_id), key, msgspec.Raw(data)),))))
+        await self._driver.run(write_or_raise(StateBatch((Put(rows_path(execution_id), key, msgspec.Raw(data)),))))
         return referring(PayloadReference(execution_id, key))
 
     async def read(self, value: RawValue, kind: type[T]) -> T:
@@ -62,7 +63,7 @@ class PayloadStore:
 
     def load(self, reference: PayloadReference) -> Operation[bytes]:
         """Return what a reference leads to. Raise ``NotFound`` if it is kept no more."""
-        rows = yield from reading(lambda: self._store.entries(_path(reference.execution_id), [reference.key]))
+        rows = yield from reading(lambda: self._store.entries(rows_path(reference.execution_id), [reference.key]))
         row = rows.get(reference.key)
         if row is None or row.data is None:
             raise NotFound(f"a payload of execution {reference.execution_id!r} on Temporal is not in the store any more")
@@ -70,7 +71,7 @@ class PayloadStore:
 
     async def release(self, execution_id: str) -> None:
         """Let the payloads of an execution that has ended go after a while."""
-        path = _path(execution_id)
+        path = rows_path(execution_id)
         rows = await self._driver.run(reading(lambda: self._store.scan(path)))
         for key, row in rows:
             op = Put(path, key, msgspec.Raw(row.data or b"null"), ttl_ms=_KEPT_AFTER_END_MS)

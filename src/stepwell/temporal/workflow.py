@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import timedelta
@@ -29,7 +29,6 @@ from stepwell.kernel.commit_planner import CommitPlanner, EffectDone, PlannedCom
 from stepwell.kernel.plan import Plan
 from stepwell.kernel.protocol import (
     Abandon,
-    AttemptFailed,
     CancelChild,
     ChildEnded,
     ChildStarted,
@@ -45,6 +44,7 @@ from stepwell.model.execution_state import ONLY, State, sha256_hex
 from stepwell.model.external_engines import TEMPORAL, unrecorded
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation, SetStatus, SetVariable, WriteState, encode_mutations
+from stepwell.model.record import Metadata
 from stepwell.model.snapshot import read_snapshot
 from stepwell.model.status import Status
 from stepwell.model.validation import plan as plan_batch
@@ -57,6 +57,7 @@ from stepwell.runtime.steps.outcome import error_names, error_value
 from stepwell.temporal.messages import (
     MOST_BYTES,
     MOST_TOLD_BYTES,
+    AttemptAnswer,
     BeginAnswer,
     ChildAnswer,
     ChildRequest,
@@ -66,6 +67,7 @@ from stepwell.temporal.messages import (
     FunctionRequest,
     InboxAnswer,
     InboxRequest,
+    ItemOrigin,
     KeepRequest,
     LeaveMessages,
     PayloadReference,
@@ -78,7 +80,7 @@ from stepwell.temporal.messages import (
     read,
     reference_in,
 )
-from stepwell.temporal.naming import Activity, SignalName, step_queue
+from stepwell.temporal.naming import Activity, SignalName, short_summary, step_queue
 from stepwell.temporal.opening import opened_state
 
 __all__ = ["StepwellWorkflow", "TryTaskAgain", "WorkflowHost", "workflow_host"]
@@ -248,16 +250,18 @@ class _Local:
     async def _local(self, activity: str, request: msgspec.Struct, kind: type[T], what: str) -> T:
         return self._read(await self._local_payload(activity, request, what), kind)
 
-    async def _local_payload(self, activity: str, request: msgspec.Struct, what: str) -> RawValue:
+    async def _local_payload(
+        self, activity: str, request: msgspec.Struct, what: str, limit: timedelta = timedelta(seconds=60)
+    ) -> RawValue:
         data = msgspec.json.encode(request)  # what a local activity is given does not go to the server, whatever its size
         return await workflow.execute_local_activity(
             activity,
             payload(data),
             result_type=RawValue,
-            start_to_close_timeout=timedelta(seconds=60),
+            start_to_close_timeout=limit,
             local_retry_threshold=timedelta(seconds=_LOCAL_TRY_SECONDS),
             retry_policy=_LOCAL,
-            summary=what,
+            summary=short_summary(what),
         )
 
     def _read(self, value: RawValue, kind: type[T]) -> T:
@@ -288,7 +292,117 @@ class _Local:
             await self._local(Activity.LEAVE_MESSAGES, request, dict, "leave messages")
 
 
-class _DeclaredRun(_Local):
+class _Attempts(_Local):
+    """The attempts that are under way as activities, and those that wait until fewer are."""
+
+    def __init__(self, given: RunInput, outside: StepwellWorkflow) -> None:
+        super().__init__(given, outside)
+        self._attempts: dict[str, _Attempt] = {}
+        self._waiting: dict[str, tuple[RunStep | StartChild, RawValue]] = {}
+        """What is to be asked for, with the payload of each."""
+        self._asked_bytes = 0
+        self._long_from = 0
+        """How long the history was when Temporal first suggested a fresh one."""
+        self._stopped: TryTaskAgain | None = None
+        """The reason why the present task cannot run here. The main coroutine raises it: errors of attempts are not awaited."""
+
+    def _took(self, asked: RunStep | StartChild, answer: StepAnswer) -> None:
+        """Take the outcome of an attempt."""
+        raise NotImplementedError
+
+    def _start_child(self, asked: StartChild, request: RawValue) -> Coroutine[Any, Any, None]:
+        """Start a child."""
+        raise NotImplementedError
+
+    async def _ask(self, asked: RunStep | StartChild, request: StepRequest | ChildRequest) -> None:
+        found = self._attempts.get(asked.token_id)
+        if found is not None and (found.key, found.number) == (asked.key, asked.attempt):
+            return
+        self._abandon(asked.token_id)
+        try:
+            self._waiting[asked.token_id] = asked, await self._sealed(request)
+        except _Refused as refused:
+            answer = refused.answer
+            self._took(asked, StepAnswer(error=answer.error or {}, names=answer.names, is_final=True))
+
+    def _may_continue_as_new(self) -> bool:
+        """Return whether the history is long, and nothing is under way that a fresh one would not ask for again."""
+        return workflow.info().is_continue_as_new_suggested() and not self._attempts and not self._outside.has_sent
+
+    def _is_to_continue_as_new(self) -> bool:
+        """Return whether the history is so long that no more attempts begin until it is a fresh one.
+
+        Some are always under way in a wide run, which would then never come to a moment for that.
+        """
+        info = workflow.info()
+        if not info.is_continue_as_new_suggested():
+            return False
+        length = info.get_current_history_length()
+        self._long_from = self._long_from or length
+        return length >= _MOST_PAST_SUGGESTION * self._long_from
+
+    def _start_waiting(self) -> None:
+        while self._waiting and len(self._attempts) < _MOST_AT_ONCE and not self._is_to_continue_as_new():
+            if self._asked_bytes > _MOST_ASKED_BYTES:
+                asyncio.create_task(self._start_in_next_task())  # noqa: RUF006 - Temporal's loop keeps its tasks
+                return
+            self._start(*self._waiting.pop(next(iter(self._waiting))))
+
+    async def _start_in_next_task(self) -> None:
+        await workflow.sleep(0.001)
+        self._asked_bytes = 0
+        self._start_waiting()
+
+    def _start(self, asked: RunStep | StartChild, request: RawValue) -> None:
+        self._asked_bytes += len(request.payload.data)
+        making = self._make(asked, request) if isinstance(asked, RunStep) else self._start_child(asked, request)
+        self._attempts[asked.token_id] = _Attempt(asked.key, asked.attempt, asyncio.create_task(making))
+
+    def _abandon(self, token_id: str) -> None:
+        self._waiting.pop(token_id, None)
+        found = self._attempts.pop(token_id, None)
+        if found is not None:
+            found.task.cancel()
+
+    def _abandon_all(self) -> None:
+        for token_id in [*self._attempts, *self._waiting]:
+            self._abandon(token_id)
+
+    def _is_over(self, asked: RunStep | StartChild) -> bool:
+        """Note that an attempt has ended; return False if it was abandoned before."""
+        found = self._attempts.get(asked.token_id)
+        if found is None or (found.key, found.number) != (asked.key, asked.attempt):
+            return False
+        del self._attempts[asked.token_id]
+        return True
+
+    async def _make(self, asked: RunStep, request: RawValue) -> None:
+        name = asked.uses or f"script:{asked.language}"
+        try:
+            given = await workflow.execute_activity(
+                name,
+                request,
+                task_queue=step_queue(asked.place, workflow.info().task_queue),
+                result_type=RawValue,
+                start_to_close_timeout=_LONGEST,
+                heartbeat_timeout=self._heartbeat,
+                retry_policy=_REMOTE,
+                summary=short_summary(f"{asked.key}: {asked.summary}" if asked.summary else asked.key),
+            )
+            answer = self._read(given, StepAnswer)
+        except TryTaskAgain as error:
+            self._stopped = error
+            return
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                return
+            answer = _answer_in(error)
+        if self._is_over(asked):
+            self._took(asked, answer)
+            self._start_waiting()
+
+
+class _DeclaredRun(_Attempts):
     """Drives the kernel."""
 
     def __init__(self, given: RunInput, outside: StepwellWorkflow) -> None:
@@ -296,17 +410,9 @@ class _DeclaredRun(_Local):
         self._plan = self._host.plan(given.workflow, given.version)
         self._limits = self._host.limits
         self._inbox = Inbox(given.execution_id, given.workspace_id)
-        self._attempts: dict[str, _Attempt] = {}
-        self._waiting: dict[str, tuple[RunStep | StartChild, RawValue]] = {}
-        """What is to be asked for, with the payload of each."""
-        self._asked_bytes = 0
-        self._long_from = 0
-        """How long the history was when Temporal first suggested a fresh one."""
         self._missing: set[str] = set()
         self._alarm: tuple[int, asyncio.Task[None]] | None = None
         self._is_timer_due = False
-        self._stopped: TryTaskAgain | None = None
-        """The reason why the present task cannot run here. The main coroutine raises it: errors of attempts are not awaited."""
         self._origin = given.origin
 
     async def work(self) -> dict[str, Any]:
@@ -518,23 +624,6 @@ class _DeclaredRun(_Local):
             messages[who.parent_id] = WriteState(put(who.parent_id, who.workspace_id, CHILD, who.execution_id, news, key))
         return messages
 
-    def _may_continue_as_new(self) -> bool:
-        """Return whether the history is long, and nothing is under way that a fresh one would not ask for again."""
-        is_long = workflow.info().is_continue_as_new_suggested()
-        return is_long and not self._planner.is_over and not self._attempts and not self._outside.has_sent
-
-    def _is_to_continue_as_new(self) -> bool:
-        """Return whether the history is so long that no more attempts begin until it is a fresh one.
-
-        Some are always under way in a wide run, which would then never come to a moment for that.
-        """
-        info = workflow.info()
-        if not info.is_continue_as_new_suggested():
-            return False
-        length = info.get_current_history_length()
-        self._long_from = self._long_from or length
-        return length >= _MOST_PAST_SUGGESTION * self._long_from
-
     # Effects.
 
     async def _carry_out(self, effects: Sequence[Effect]) -> None:
@@ -555,88 +644,36 @@ class _DeclaredRun(_Local):
                     pass
         self._start_waiting()
 
-    async def _ask(self, asked: RunStep | StartChild, request: StepRequest | ChildRequest) -> None:
-        found = self._attempts.get(asked.token_id)
-        if found is not None and (found.key, found.number) == (asked.key, asked.attempt):
-            return
-        self._abandon(asked.token_id)
-        try:
-            self._waiting[asked.token_id] = asked, await self._sealed(request)
-        except _Refused as refused:
-            error, names = refused.answer.error or {}, refused.answer.names
-            self._planner.add(EffectDone(_failure(asked, error, names, is_final=True)))
-
     def _step_count(self) -> int:
         """Return how many steps are recorded or under way."""
         return decode(self._state.sections["step_count"].get(ONLY, b"0")) + len(self._attempts) + len(self._waiting)
 
-    def _start_waiting(self) -> None:
-        while self._waiting and len(self._attempts) < _MOST_AT_ONCE and not self._is_to_continue_as_new():
-            if self._asked_bytes > _MOST_ASKED_BYTES:
-                asyncio.create_task(self._start_in_next_task())  # noqa: RUF006 - Temporal's loop keeps its tasks
-                return
-            self._start(*self._waiting.pop(next(iter(self._waiting))))
-
-    async def _start_in_next_task(self) -> None:
-        await workflow.sleep(0.001)
-        self._asked_bytes = 0
-        self._start_waiting()
-
-    def _start(self, asked: RunStep | StartChild, request: RawValue) -> None:
-        self._asked_bytes += len(request.payload.data)
-        making = self._make(asked, request) if isinstance(asked, RunStep) else self._start_child(asked, request)
-        self._attempts[asked.token_id] = _Attempt(asked.key, asked.attempt, asyncio.create_task(making))
-
     def _abandon(self, token_id: str) -> None:
-        self._waiting.pop(token_id, None)
         self._missing.discard(token_id)
-        found = self._attempts.pop(token_id, None)
-        if found is not None:
-            found.task.cancel()
+        super()._abandon(token_id)
 
     def _stop(self) -> None:
-        for token_id in list(self._attempts):
-            self._abandon(token_id)
+        self._abandon_all()
         if self._alarm is not None:
             self._alarm[1].cancel()
 
-    def _ended(self, asked: RunStep | StartChild, done: EffectDone) -> None:
-        """Give the end of an attempt to the kernel, unless it was abandoned."""
-        found = self._attempts.get(asked.token_id)
-        if found is None or (found.key, found.number) != (asked.key, asked.attempt):
-            return
-        del self._attempts[asked.token_id]
-        self._planner.add(done)
-        self._start_waiting()
+    def _may_continue_as_new(self) -> bool:
+        return super()._may_continue_as_new() and not self._planner.is_over
 
-    async def _make(self, asked: RunStep, request: RawValue) -> None:
-        name = asked.uses or f"script:{asked.language}"
-        try:
-            given = await workflow.execute_activity(
-                name,
-                request,
-                task_queue=step_queue(asked.place, workflow.info().task_queue),
-                result_type=RawValue,
-                start_to_close_timeout=_LONGEST,
-                heartbeat_timeout=self._heartbeat,
-                retry_policy=_REMOTE,
-                summary=asked.key,
-            )
-            answer = self._read(given, StepAnswer)
-        except TryTaskAgain as error:
-            self._stopped = error
-            return
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                return
-            answer = _answer_in(error)
+    def _took(self, asked: RunStep | StartChild, answer: StepAnswer) -> None:
+        """Give the outcome of an attempt to the kernel."""
         done = answer.done(asked)
         if answer.spent:
             self._spent += answer.spent
             done = done._replace(spending=[SetVariable(SPENT, msgspec.Raw(canonical(self._spent)))])
-        if not answer.is_completed and answer.error is None:
+        if answer.is_missing:
             self._missing.add(asked.token_id)
-        self._ended(asked, done)
+        self._planner.add(done)
+
+    def _child_started(self, asked: StartChild, event: ChildStarted | ChildEnded) -> None:
+        if self._is_over(asked):
+            self._planner.add(EffectDone(event))
+            self._start_waiting()
 
     async def _start_child(self, asked: StartChild, request: RawValue) -> None:
         given = await workflow.execute_activity(
@@ -645,7 +682,7 @@ class _DeclaredRun(_Local):
             result_type=RawValue,
             start_to_close_timeout=timedelta(seconds=60),
             retry_policy=_REMOTE,
-            summary=asked.key,
+            summary=short_summary(asked.key),
         )
         try:
             answer = self._read(given, ChildAnswer)
@@ -653,45 +690,108 @@ class _DeclaredRun(_Local):
             self._stopped = error
             return
         if answer.error is not None:
-            self._ended(asked, EffectDone(_failure(asked, answer.error, answer.names, is_final=True)))
+            if self._is_over(asked):
+                self._took(asked, StepAnswer(error=answer.error, names=answer.names, is_final=True))
+                self._start_waiting()
         elif answer.news is not None and not asked.is_detached:
-            self._ended(asked, EffectDone(ChildEnded("", asked.child_id, answer.news)))
+            self._child_started(asked, ChildEnded("", asked.child_id, answer.news))
         else:
-            self._ended(asked, EffectDone(ChildStarted(asked.token_id, asked.key)))
+            self._child_started(asked, ChildStarted(asked.token_id, asked.key))
 
 
-class _FunctionRun(_Local):
-    """Runs a function in activities: one for each stretch between its waits. Its record says where it goes on."""
+class _FunctionRun(_Attempts):
+    """Runs a function in sessions, which end where nothing but waits is left, and its steps as activities between them.
+
+    The session's record says where it goes on. The workflow has only what the record does not have yet: the attempts that are
+    under way, and the outcomes of those that have ended.
+    """
+
+    def __init__(self, given: RunInput, outside: StepwellWorkflow) -> None:
+        super().__init__(given, outside)
+        self._answers: dict[tuple[str, int], StepAnswer] = {}
+        self._has_answer = False
+        origin = given.origin
+        self._identity: Metadata | None = None if origin is None else origin.identity
 
     async def work(self) -> dict[str, Any]:
         origin = self._given.origin
         while True:
-            self._outside.take_look()
-            await self._leave_sent()
-            running = workflow.start_activity(
-                Activity.RUN_FUNCTION,
-                await self._sealed(FunctionRequest(self._given.execution_id, self._given.workspace_id, origin)),
-                result_type=RawValue,
-                start_to_close_timeout=_LONGEST,
-                heartbeat_timeout=self._heartbeat,
-                retry_policy=_REMOTE,
-                summary=self._given.workflow,
-            )
-            while not running.done():
-                await workflow.wait_condition(lambda: running.done() or self._outside.has_sent)  # noqa: B023 - awaited here
-                await self._leave_sent()
-            answer = self._read(await running, FunctionAnswer)
+            answer = await self._session(origin)
             origin = None
             if answer.is_over:
+                self._abandon_all()
                 return answer.told
-            if workflow.info().is_continue_as_new_suggested() and not self._outside.has_sent:
+            await self._follow(answer)
+            if self._may_continue_as_new():
                 _continue_as_new(self._given, has_kept=self._has_kept)
             await self._wait(answer.wake_ms)
+
+    async def _session(self, origin: ItemOrigin | None) -> FunctionAnswer:
+        """Run the function until it ends or waits."""
+        self._outside.take_look()
+        self._has_answer = False
+        await self._leave_sent()
+        who = self._given
+        answers = [AttemptAnswer(*each, answer) for each, answer in self._answers.items()]
+        under_way = [(each.key, each.number) for each in self._attempts.values()]
+        under_way += [(asked.key, asked.attempt) for asked, _ in self._waiting.values()]
+        is_first = self._identity is None
+        request = FunctionRequest(who.execution_id, who.workspace_id, origin, answers, under_way, is_first=is_first)
+        given = await self._local_payload(Activity.RUN_FUNCTION, request, who.workflow, _LONGEST)
+        answer = self._read(given, FunctionAnswer)
+        return await self._session_of_others(request) if answer.is_unknown else answer
+
+    async def _session_of_others(self, request: FunctionRequest) -> FunctionAnswer:
+        """Run the function in whatever worker knows it, since this one does not."""
+        request = msgspec.structs.replace(request, is_again=True)
+        running = workflow.start_activity(
+            Activity.RUN_FUNCTION,
+            await self._sealed(request),
+            result_type=RawValue,
+            start_to_close_timeout=_LONGEST,
+            heartbeat_timeout=self._heartbeat,
+            retry_policy=_REMOTE,
+            summary=short_summary(self._given.workflow),
+        )
+        while not running.done():
+            await workflow.wait_condition(lambda: running.done() or self._outside.has_sent)
+            await self._leave_sent()
+        return self._read(await running, FunctionAnswer)
+
+    async def _follow(self, answer: FunctionAnswer) -> None:
+        """Start what the function asks for, and give up what it waits for no more."""
+        self._identity = self._identity or answer.identity
+        for each in answer.taken:
+            self._answers.pop(each, None)
+        still_open = set(answer.open)
+        self._answers = {each: told for each, told in self._answers.items() if each in still_open}
+        under_way = {key: each.number for key, each in self._attempts.items()}
+        under_way |= {key: asked.attempt for key, (asked, _) in self._waiting.items()}
+        for each in under_way.items():
+            if each not in still_open:
+                self._abandon(each[0])
+        for call in answer.asked:
+            asked = RunStep(call.key, call.key, call.step, None, call.number, summary=call.summary)
+            assert self._identity is not None  # noqa: S101 - the first session tells it
+            await self._ask(asked, StepRequest(asked, self._identity, call=call.call, has_limit=call.has_limit))
+        self._start_waiting()
+
+    def _took(self, asked: RunStep | StartChild, answer: StepAnswer) -> None:
+        """Keep the outcome of an attempt for the next session."""
+        self._answers[asked.key, asked.attempt] = answer
+        self._has_answer = True
+
+    def _may_continue_as_new(self) -> bool:
+        return super()._may_continue_as_new() and not self._answers
 
     async def _wait(self, wake_ms: int | None) -> None:
         left = None if wake_ms is None else max(wake_ms - workflow.time_ns() // 1_000_000, 0) / 1000 + 0.001
         with suppress(TimeoutError):
-            await workflow.wait_condition(lambda: self._outside.has_news, timeout=left)
+            await workflow.wait_condition(
+                lambda: self._has_answer or self._outside.has_news or self._stopped is not None, timeout=left
+            )
+        if self._stopped is not None:
+            raise self._stopped
 
 
 def input_of(value: RawValue) -> RunInput:
@@ -710,17 +810,12 @@ def _continue_as_new(given: RunInput, *, has_kept: bool) -> NoReturn:
     workflow.continue_as_new(payload(msgspec.json.encode(msgspec.structs.replace(given, origin=None, has_kept=has_kept))))
 
 
-def _failure(asked: RunStep | StartChild, error: dict[str, Any], names: Sequence[str], *, is_final: bool) -> AttemptFailed:
-    return AttemptFailed(asked.token_id, asked.key, error, tuple(names), is_final=is_final, attempt=asked.attempt)
-
-
 def _answer_in(error: ActivityError) -> StepAnswer:
     """Return the failure of an attempt: the worker's, or the reason why it reported none."""
     cause = error.cause
     if isinstance(cause, ApplicationError) and cause.details:
         return msgspec.convert(cause.details[0], StepAnswer)
-    told = {"kind": type(cause or error).__name__, "message": str(cause or error), "code": None, "is_retryable": True}
-    return StepAnswer(error=told, names=[str(told["kind"])])
+    return StepAnswer.failed(type(cause or error).__name__, str(cause or error), is_final=False)
 
 
 def _outside_key(number: int) -> str:

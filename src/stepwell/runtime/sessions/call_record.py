@@ -19,9 +19,12 @@ from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical, decode
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 
-__all__ = ["CallRecord"]
+__all__ = ["ASKED", "CallRecord"]
 
 Raw = msgspec.Raw
+
+ASKED = "step"
+"""The token of a step that is made elsewhere, by an engine that makes steps apart from the code that calls them."""
 
 
 class CallRecord:
@@ -107,6 +110,11 @@ class CallRecord:
         """Return the value of a call's token; empty if it has none."""
         data = self._writer.state.sections["tokens"].get(key)
         return {} if data is None else decode_token(data).value
+
+    def is_asked(self, key: str) -> bool:
+        """Return whether a step has begun elsewhere, as far as its execution has recorded."""
+        data = self._writer.state.sections["tokens"].get(key)
+        return data is not None and decode_token(data).node == ASKED
 
     def token_put(self, key: str, node: str, value: dict[str, Value]) -> Planned:
         """Return the mutation that sets the token of a call."""

@@ -23,6 +23,7 @@ from stepwell.errors import (
 from stepwell.flow.function import Step, Workflow
 from stepwell.flow.retry import Retry
 from stepwell.kernel.approvals import counted, verdict
+from stepwell.model.draft import Planned
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.ids import child_id_of
 from stepwell.model.mutation import IncrementStepCount
@@ -33,8 +34,9 @@ from stepwell.runtime.inbox import CANCEL_STEP, CHILD, SIGNAL, Inbox, Message
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.approval import ApprovalRequest, ApprovalResult
 from stepwell.runtime.sessions.call_positions import OutsideSequence
-from stepwell.runtime.sessions.call_record import CallRecord
+from stepwell.runtime.sessions.call_record import ASKED, CallRecord
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
+from stepwell.runtime.sessions.steps_elsewhere import StepsElsewhere
 from stepwell.runtime.sessions.unawaited_calls import UnawaitedCalls
 from stepwell.runtime.sessions.waits import Waits
 from stepwell.runtime.start import check_child_depth
@@ -62,10 +64,13 @@ class Calls:
         inbox: Inbox,
         attempts: Attempts,
         unawaited: UnawaitedCalls,
+        elsewhere: StepsElsewhere | None = None,
     ) -> None:
         self._services, self._writer, self._record, self._waits = services, writer, record, waits
         self._inbox, self._attempts, self._budget = inbox, attempts, attempts.budget
-        self._identity, self._unawaited = writer.identity, unawaited
+        self._identity, self._unawaited, self._elsewhere = writer.identity, unawaited, elsewhere
+        self._asked: dict[str, tuple[str, int]] = {}
+        """Position and attempt of the calls whose steps this session has asked for elsewhere, by key."""
         self._keyed: dict[str, asyncio.Lock] = {}
         """For each key of the user's own, the lock of the call that is under way with it."""
         self._given_up: dict[str, StepOutput] = {}
@@ -90,11 +95,14 @@ class Calls:
                 if was_given_up(recorded):
                     await self._waits.stay()
                 return step.decode(step_output(recorded, step.name, key))
-            self._waits.deliver_cancel(position)
+            # One that was asked for elsewhere before has begun: as here, it ends before the code learns of a cancellation.
+            has_begun = self._elsewhere is not None and not self._waits.is_undoing and self._record.is_asked(key)
+            if not has_begun:
+                self._waits.deliver_cancel(position)
             if self._waits.is_holding:
                 await self._hold()
             try:
-                self._budget.begin(step, key, is_free=self._waits.is_shielded)
+                self._budget.begin(step, key, is_free=self._waits.is_shielded or has_begun)
             except GovernanceViolated as error:
                 await self._refuse(step, position, key, error)
                 raise
@@ -192,17 +200,24 @@ class Calls:
         number, waits_until = token.get("attempt", 0), token.get("due_ms")
         # A call keeps the policy of its first failure; a changed policy is for later calls.
         policy = msgspec.convert(token["policy"], Retry) if "policy" in token else step.retry
+        has_begun = self._elsewhere is not None and self._record.is_asked(key)
         if waits_until is not None:
             await self._wait(key, position, "retry", step.name, waits_until, step.name)
         while True:
-            if number:
+            if number and not has_begun:
                 self._budget.again(key, is_free=self._waits.is_shielded)
+            has_begun = False
             number += 1
             self._waits.making.add(position)
             self._begin_cancellable(key)
             try:
-                summary = self._record.summary_of(key)
-                made = await self._attempts.make(step, key, number, arguments, keywords, self._seconds_left(), summary=summary)
+                made = None
+                if self._elsewhere is not None:
+                    made = await self._made_elsewhere(self._elsewhere, step, position, key, number, arguments, keywords)
+                if made is None:
+                    made = await self._attempts.make(
+                        step, key, number, arguments, keywords, self._seconds_left(), summary=self._record.summary_of(key)
+                    )
             except asyncio.CancelledError:
                 self._give_up(key, position, step.name)
                 raise
@@ -221,6 +236,42 @@ class Calls:
                 await self._failed_attempt(step, position, key, number, policy, error, made)
                 continue
             return made.output
+
+    async def _made_elsewhere(
+        self,
+        elsewhere: StepsElsewhere,
+        step: Step[..., Any],
+        position: str,
+        key: str,
+        number: int,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> AttemptResult | None:
+        """Return the attempt that was made elsewhere. If there is none, ask for it, and rest; None to make it here."""
+        made = elsewhere.answer(key, number, self._budget)
+        if made is not None:
+            return made
+        has_limit = not (self._waits.has_told or self._waits.is_shielded)
+        summary = self._record.summary_of(key)
+        if not elsewhere.ask(step, key, number, arguments, keywords, has_limit=has_limit, summary=summary):
+            return None
+        self._asked[key] = position, number
+        try:
+            await self._waits.away(position)
+        except asyncio.CancelledError:
+            del self._asked[key]
+            raise
+
+    def asked_tokens(self) -> list[Planned]:
+        """Return the mutations by which the execution remembers the steps that it has asked for elsewhere."""
+        found: list[Planned] = []
+        for key, (position, number) in self._asked.items():
+            before = self._record.token(key)
+            if not (self._record.is_asked(key) and before.get("attempt") == number - 1):
+                kept = {name: before[name] for name in ("error", "took_ms", "policy") if name in before}
+                value = {**kept, "position": position, "attempt": number - 1, "due_ms": None}
+                found.append(self._record.token_put(key, ASKED, value))
+        return found
 
     async def _failed_attempt(
         self,
@@ -284,7 +335,7 @@ class Calls:
     def _check_time(self, position: str, error: Exception) -> None:
         """Raise the execution's timeout if its time is over, so that the code does not blame a slow step."""
         left = self._seconds_left()
-        if isinstance(error, TimeoutError) and left is not None and left <= 0:
+        if "TimeoutError" in error_names(error) and left is not None and left <= 0:
             self._waits.interrupt(ExecutionTimedOut(overran(self._identity)))
             self._waits.deliver_cancel(position)
 

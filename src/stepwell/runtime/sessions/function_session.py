@@ -44,8 +44,9 @@ from stepwell.runtime.sessions.call_record import CallRecord
 from stepwell.runtime.sessions.calls import Calls
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.sessions.session import CHILD_SLOT_POLL_MS, FINAL_REST, Session
+from stepwell.runtime.sessions.steps_elsewhere import StepsElsewhere
 from stepwell.runtime.sessions.unawaited_calls import UnawaitedCalls
-from stepwell.runtime.sessions.waits import Waits
+from stepwell.runtime.sessions.waits import LINGER_SECONDS, Waits
 from stepwell.runtime.start import news_of_function
 from stepwell.runtime.steps.attempt import contained, in_thread
 from stepwell.runtime.steps.context import WorkflowContext, here
@@ -61,6 +62,9 @@ __all__ = [
     "side_by_side",
 ]
 
+
+_LINGER_FOR_STEPS_SECONDS = 0.01
+"""The same for a session whose steps are made elsewhere, for other branches to come to their calls: no step is begun meanwhile."""
 
 COMPENSATION = "$compensation"
 """The token of a run whose compensation has begun, and its field with the final result."""
@@ -184,15 +188,29 @@ T = TypeVar("T")
 
 
 class FunctionSession(Session):
-    """Runs the code of a workflow function. Implements ``flow.function.Caller`` for the code inside."""
+    """Runs the code of a workflow function. Implements ``flow.function.Caller`` for the code inside.
+
+    Args:
+        elsewhere: makes the steps; None to make them here.
+    """
 
     def __init__(
-        self, services: Services, workflow: Workflow[..., Any], writer: ExecutionWriter, lease: Lease, *, is_new: bool
+        self,
+        services: Services,
+        workflow: Workflow[..., Any],
+        writer: ExecutionWriter,
+        lease: Lease,
+        *,
+        is_new: bool,
+        elsewhere: StepsElsewhere | None = None,
     ) -> None:
         super().__init__(services, writer, lease, is_new=is_new)
         self._workflow = workflow
         self._record = CallRecord(writer, services.clock, services.limits)
-        self._waits = Waits(services.clock, self._inbox, may_linger=workflow.is_async, is_busy=self._is_busy)
+        self._elsewhere = elsewhere
+        linger = LINGER_SECONDS if elsewhere is None else _LINGER_FOR_STEPS_SECONDS
+        may_linger = workflow.is_async
+        self._waits = Waits(services.clock, self._inbox, may_linger=may_linger, is_busy=self._is_busy, linger_seconds=linger)
         self._loop = asyncio.get_running_loop()
         self._deadline: asyncio.TimerHandle | None = None
         self._patches: dict[str, str] = {}
@@ -208,7 +226,16 @@ class FunctionSession(Session):
 
     @cached_property
     def _calls(self) -> Calls:
-        return Calls(self._services, self._writer, self._record, self._waits, self._inbox, self._attempts, self._unawaited)
+        return Calls(
+            self._services,
+            self._writer,
+            self._record,
+            self._waits,
+            self._inbox,
+            self._attempts,
+            self._unawaited,
+            self._elsewhere,
+        )
 
     @cached_property
     def _compensation(self) -> Compensation:
@@ -336,8 +363,17 @@ class FunctionSession(Session):
 
     def _wake_ms(self) -> int | None:
         has_no_deadline = self._waits.has_told or self._waits.is_shielded
+        if self._waits.is_away and self._waits.interruption is not None:
+            has_no_deadline = True  # it has passed; the code learns of it once its steps elsewhere have ended
         times = (self._waits.soonest_ms, None if has_no_deadline else self._identity.deadline_ms, self._child_slot_ms())
         return min((each for each in times if each is not None), default=None)
+
+    def _resting(self) -> list[Planned]:
+        """Return the last mutations; while steps are made elsewhere, the execution does not wait, but runs."""
+        resting = super()._resting()
+        if not self._waits.is_away:
+            return resting
+        return [*(each for each in resting if not isinstance(each, SetStatus)), *self._calls.asked_tokens()]
 
     def _child_slot_ms(self) -> int | None:
         """Return when to go on with calls that wait to start a child: at once if one may, else when the limit may be another."""
@@ -375,6 +411,9 @@ class FunctionSession(Session):
             await asyncio.sleep(0.01)
             if not self._is_busy():
                 await asyncio.sleep(0)  # a branch whose step has just ended registers its compensation first
+        if self._waits.is_away and not self._waits.is_undoing:
+            self._waits.suspend()
+            raise Suspended
         if self._waits.is_undoing and self._family.tasks:
             # Other branches run to the end of their record, and register their compensations on the way.
             await asyncio.wait(self._family.tasks)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from stepwell.clock import Clock
 from stepwell.errors import ExecutionCancelled
 from stepwell.runtime.inbox import CANCEL, Inbox, Message
-from stepwell.runtime.unwinding import Suspended, Undoing
+from stepwell.runtime.unwinding import Suspended, Undoing, Unwinding
 
 __all__ = ["LINGER_SECONDS", "Waits"]
 
@@ -31,15 +31,30 @@ class _Wait:
 
 
 class Waits:
-    """The waits of a session, the messages that may end them, and a cancel request that ends them all."""
+    """The waits of a session, the messages that may end them, and a cancel request that ends them all.
 
-    def __init__(self, clock: Clock, inbox: Inbox, *, may_linger: bool, is_busy: Callable[[], bool]) -> None:
+    Args:
+        linger_seconds: how long a session with nothing but waits stays in memory before it rests.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        inbox: Inbox,
+        *,
+        may_linger: bool,
+        is_busy: Callable[[], bool],
+        linger_seconds: float = LINGER_SECONDS,
+    ) -> None:
         self._clock, self._inbox, self._may_linger, self._is_busy = clock, inbox, may_linger, is_busy
+        self._linger_seconds = linger_seconds
         self._loop = asyncio.get_running_loop()
         self._waits: dict[str, _Wait] = {}
         self._warned: set[str] = set()
         self._linger: asyncio.TimerHandle | None = None
         self._staying: list[asyncio.Future[Any]] = []
+        self._away: dict[str, asyncio.Future[Any] | None] = {}
+        """By position: the calls whose steps are made elsewhere. Messages do not end them: as here, a step ends first."""
         self.is_holding = False
         """Whether calls without a record wait for the code to be unwound, until steps of other branches have ended."""
         self.making: set[str] = set()
@@ -94,6 +109,27 @@ class Waits:
         self._staying.append(future)
         return await future
 
+    async def away(self, position: str) -> NoReturn:
+        """Wait until the session rests, since a step is made elsewhere: its outcome is there for a later session."""
+        self.making.discard(position)
+        self._away[position] = None
+        if not self._may_linger:
+            self.is_suspended = True
+            raise Suspended
+        future = self._away[position] = self._loop.create_future()
+        self._consider_rest()
+        try:
+            await future
+        except asyncio.CancelledError:
+            del self._away[position]
+            raise
+        raise AssertionError  # nothing gives it a result
+
+    @property
+    def is_away(self) -> bool:
+        """True if steps of this session are made elsewhere."""
+        return bool(self._away)
+
     def waiting(self, kind: str) -> list[str]:
         """Return the keys of the calls that wait for something of a kind, the oldest first; all once the code is unwound."""
         return [key for key, wait in self._waits.items() if wait.kind == kind and (self.is_suspended or not wait.future.done())]
@@ -123,7 +159,7 @@ class Waits:
 
     def _warn(self, path: str) -> None:
         """Deliver the interruption to a branch; its ancestors count as told, but not while they run a step."""
-        making = {_path(position) for position in self.making}
+        making = {_path(position) for position in (*self.making, *self._away)}
         self._warned |= {each for each in _lineage(path) if each == path or each not in making}
 
     def branch_began(self, parent: str, child: str) -> None:
@@ -163,15 +199,17 @@ class Waits:
 
     def fail(self, error: BaseException) -> None:
         """End every wait with an error."""
-        for future in (*(wait.future for wait in self._waits.values()), *self._staying):
-            if not future.done():
+        away = self._away.values() if isinstance(error, Unwinding) else ()
+        for future in (*(wait.future for wait in self._waits.values()), *self._staying, *away):
+            if future is not None and not future.done():
                 future.set_exception(error)
 
     def stop(self) -> None:
         """Stop all timers at the end of the session."""
         self._is_busy = bool  # returns False and drops the session, which would otherwise be a reference cycle
-        for future in self._staying:
-            future.cancel()
+        for future in (*self._staying, *self._away.values()):
+            if future is not None:
+                future.cancel()
         if self._linger is not None:
             self._linger.cancel()
         for wait in self._waits.values():
@@ -191,12 +229,12 @@ class Waits:
     def _consider_rest(self) -> None:
         if self._linger is not None:
             self._linger.cancel()
-        self._linger = self._loop.call_later(LINGER_SECONDS, self._rest_if_idle)
+        self._linger = self._loop.call_later(self._linger_seconds, self._rest_if_idle)
 
     def _rest_if_idle(self) -> None:
         if self._is_busy():
             self._consider_rest()
-        elif any(not wait.future.done() for wait in self._waits.values()):
+        elif self._away or any(not wait.future.done() for wait in self._waits.values()):
             soon = self._clock.now_ms() + round(LINGER_SECONDS * 1000)
             if self.soonest_ms is not None and self.soonest_ms <= soon:
                 self._consider_rest()
