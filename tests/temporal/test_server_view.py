@@ -103,14 +103,6 @@ def test_steps_of_a_function_are_activities_of_their_own(
     assert [summary_of(each) for each in scheduled] == [f'"effect{told[0]}"', f'"effect#2{told[1]}"']
 
 
-def test_names_longer_than_summaries_may_be_are_cut_in_them_alone(well: Stepwell, worker: TemporalWorker) -> None:
-    name = "ß" * 200
-    definition = define("long names", call("effect", {"name": "x"}, name="n" * 450), call("effect", {"name": "y"}, name=name))
-    run = well.start(definition, engine="temporal", execution_id="ü" * 200)
-    run.result(timeout=20)
-    assert set(well.load(run.execution_id).steps) == {"n" * 450, name}
-
-
 class _Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)

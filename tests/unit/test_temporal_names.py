@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 
 from stepwell import InvalidInput, Stepwell, workspace_queue
 from stepwell.model.external_engines import check_engine, engine_id
-from stepwell.temporal.naming import EXTERNAL_API_QUEUE, fairness_key, step_queue, task_queue
+from stepwell.temporal.naming import EXTERNAL_API_QUEUE, fairness_key, short_summary, step_queue, task_queue
 
 UNUSED = """
 import sys
@@ -50,6 +51,11 @@ def test_fairness_keys_fit_into_temporals_64_bytes() -> None:
     long = [fairness_key("ü" * 40 + each) for each in "ab"]
     assert all(len(key.encode()) <= 64 for key in long)
     assert long[0] != long[1]
+
+
+def test_summaries_fit_into_temporals_400_bytes_of_json() -> None:
+    assert short_summary("charge#2: lamp for ada") == "charge#2: lamp for ada"
+    assert all(len(json.dumps(short_summary(each * 300))) <= 400 for each in ("a", "ß", "\n", "😀"))
 
 
 def test_unknown_engine_is_refused_before_anything_is_written() -> None:

@@ -231,7 +231,7 @@ class Progress(PlainRecord, frozen=True):
     """The number of steps and waits as far as known now: a loop that has begun counts its rounds, and a branch that was not
     chosen does not count. Of a function, as far as its open maps say; None without one."""
     current: tuple[str, ...]
-    """The steps that run now; of a function, the items of its open maps, by their labels if they have any."""
+    """The steps that run now; of a function, the items of its open maps, by their labels, and on Temporal its steps."""
     waiting: tuple[Waiting, ...]
     offers: tuple[Offer, ...]
     waiting_on: WaitingOn | None = None

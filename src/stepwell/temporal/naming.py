@@ -28,7 +28,7 @@ WORKSPACE_ATTRIBUTE = "StepwellWorkspace"
 
 _MOST_FAIRNESS_BYTES = 64
 _MOST_SUMMARY_BYTES = 380
-"""The server refuses more than 400, counted in the JSON of a payload, and fails the workflow task again and again."""
+"""Temporal allows 400, of the payload's JSON."""
 
 
 class Activity:
