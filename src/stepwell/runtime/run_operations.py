@@ -198,7 +198,7 @@ class RunOperations:
             raise Conflict(f"step {step!r} of execution {self.execution_id!r} has ended as {state.steps[step].status}")
         plan = yield from self._plan(state)
         waiting = state.tokens.get(step)
-        if plan is None and ROOT not in state.tokens and waiting is not None and waiting.node != "retry":
+        if plan is None and ROOT not in state.tokens and waiting is not None and waiting.node not in ("retry", "step"):
             raise InvalidInput(f"{step!r} is no step; of a function only steps can be cancelled alone")
         place = None if plan is None else plan.places.get(step.partition("[")[0])
         if plan is not None and place is None:

@@ -168,7 +168,7 @@ class _History:
     def _add_token(self, token_id: str, node: str, value: dict[str, Any], at: datetime) -> None:
         name = token_id if self._plan is None else node + "".join(f"[{index}]" for index in value.get("at", ()))
         self._began.setdefault(name, at)
-        if (told := value.get("summary")) is not None and (self._plan is not None or node == "retry"):
+        if (told := value.get("summary")) is not None and (self._plan is not None or node in ("retry", "step")):
             self._step(name, node).summary = told
         if self._plan is None and node in ("signal", "sleep", "child"):
             self._step(name, node).wait = node
