@@ -1,4 +1,4 @@
-"""The README as a newcomer uses it: from the wheel, each program and each shell line twice."""
+"""The README as a newcomer uses it: from the wheel, each block alone, each program and each shell line twice."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tests.docs.pages import ROOT, Block, blocks_of
 from stepwell import Stepwell
 
 README = ROOT / "README.md"
+BLOCKS = {f"{block.language} at line {block.line}": block for block in blocks_of(README)}
+PROGRAMS = [block for block in BLOCKS.values() if block.language == "python"]
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +31,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return kept | {"PYTHONPATH": str(folder / "site"), "PATH": path}
 
 
-def test_each_program_and_shell_line_of_the_readme_runs_twice(installed: dict[str, str], tmp_path: Path):
-    for command in (line for block in blocks_of(README) for line in _commands(block, tmp_path)):
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+def test_each_block_of_the_readme_runs_alone_and_twice(block: Block, installed: dict[str, str], tmp_path: Path):
+    """In a folder of its own; shell lines have the programs there, and nothing that these have left."""
+    if block.language != "python":
+        for program in PROGRAMS:
+            _commands(program, tmp_path)
+    for command in _commands(block, tmp_path):
         for _ in range(2):
             done = subprocess.run(
                 command, shell=True, check=False, cwd=tmp_path, env=installed, capture_output=True, text=True, timeout=120
@@ -38,9 +45,17 @@ def test_each_program_and_shell_line_of_the_readme_runs_twice(installed: dict[st
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: f"line {program.line}")
+def test_importing_a_program_of_the_readme_starts_nothing(program: Block, installed: dict[str, str], tmp_path: Path):
+    (command,) = _commands(program, tmp_path)
+    before = sorted(tmp_path.iterdir())
+    name = command.split()[1].removesuffix(".py")
+    subprocess.run([sys.executable, "-B", "-c", f"import {name}"], cwd=tmp_path, env=installed, check=True, timeout=60)
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_first_program_is_killed_and_run_again_and_charges_once(installed: dict[str, str], tmp_path: Path):
-    first = next(block for block in blocks_of(README) if block.language == "python")
-    (command,) = _commands(first, tmp_path)
+    (command,) = _commands(PROGRAMS[0], tmp_path)
     program = [sys.executable, "-u", *command.split()[1:]]
     with subprocess.Popen(program, cwd=tmp_path, env=installed, stdout=subprocess.PIPE, text=True) as killed:
         with Stepwell(f"sqlite:///{tmp_path}/shop.db", worker=False) as well:
