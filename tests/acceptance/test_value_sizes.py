@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from tests.support import process_steps
 
 import stepwell
 from stepwell import ExecutionFailed, LimitExceeded, Limits, Status, step, workflow
-from stepwell.flow import call, define, map_data, signal, subworkflow
+from stepwell.flow import call, define, each, loop, map_data, signal, subworkflow
+from stepwell.model.commit import Claim
+from stepwell.testing.store_access import store_under
 
 WAIT = 20
 SMALL = Limits(value_bytes=1_000)
@@ -142,3 +145,101 @@ def test_run_whose_state_would_be_too_large_fails_and_says_so_at_once(open_well:
     with pytest.raises(ExecutionFailed, match="ValueError: no" if way is remembering_and_failing else "execution_bytes=3,000"):
         run.result(WAIT)
     assert well.executions.list()[0].status == Status.FAILED
+
+
+@stepwell.step(name="sizes.some")
+async def some(_: int = 0) -> str:
+    return "x" * 50
+
+
+@stepwell.step(name="sizes.undo")
+async def undo(_: int = 0) -> None:
+    pass
+
+
+@workflow
+async def filling() -> None:
+    for number in range(100):
+        await some(number)
+
+
+@workflow
+def filling_plainly() -> None:
+    for number in range(100):
+        some.sync(number)
+
+
+@workflow
+async def filling_at_once() -> None:
+    await stepwell.map(some, range(100))
+
+
+@workflow
+async def filling_between_rests() -> None:
+    for number in range(100):
+        await some(number)
+        await stepwell.sleep(0.001)
+
+
+@workflow
+async def filling_by_children() -> None:
+    for _ in range(100):
+        await giving(10)
+
+
+@workflow
+async def filling_with_undo() -> None:
+    for number in range(100):
+        await some(number)
+        stepwell.compensate(undo, number)
+
+
+@workflow
+async def filling_by_undo() -> None:
+    for number in range(30):
+        stepwell.compensate(undo, number)
+    raise ValueError("no")
+
+
+FILLING: list[Any] = [
+    filling,
+    filling_plainly,
+    filling_at_once,
+    filling_between_rests,
+    filling_by_children,
+    filling_with_undo,
+    define("sizes-loop", loop(call("sizes.some", compensate=call("sizes.undo")), count=100)),
+    define("sizes-each", each(call("sizes.some"), count=100)),
+]
+
+
+@pytest.mark.parametrize("way", FILLING, ids=lambda way: way.name)
+def test_run_whose_steps_fill_its_state_fails_instead_of_being_run_for_ever(open_well: OpenWell, way: Any) -> None:
+    """Its failure is recorded though its state is full: else each lease would run its last step again."""
+    well: Any = open_well("memory://", limits=Limits(execution_bytes=3_000))
+    run = well.start(way)
+    with pytest.raises(ExecutionFailed, match="execution_bytes=3,000; make it smaller or raise") as failure:
+        run.result(WAIT)
+    assert run.status() == Status.FAILED
+    assert run.verify().ok
+    assert ("not undone" in str(failure.value)) == (way is filling_with_undo)
+
+
+def test_run_whose_compensations_fill_its_state_names_those_that_were_not_recorded(open_well: OpenWell) -> None:
+    well: Any = open_well("memory://", limits=Limits(execution_bytes=3_000))
+    run = well.start(filling_by_undo)
+    with pytest.raises(ExecutionFailed, match=r"ValueError: no; not undone, since their compensation failed: 'undo:sizes\.undo'"):
+        run.result(WAIT)
+    assert 5 < len([each for each in run.steps() if each.status == "COMPLETED"]) < 30
+
+
+def test_run_that_is_suspected_when_its_state_is_full_fails(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/well.db"
+    with stepwell.Stepwell(url, worker=False) as sender:
+        run = sender.start(filling, execution_id="full")
+        with sender.transaction("full") as tx:
+            tx.set_variable("text", "x" * 3_000)
+        store_under(sender).write([Claim("full", "a worker that dies", 0.001)] * 2)
+    full = Limits(execution_bytes=3_000)
+    with stepwell.Stepwell(url, limits=full) as well, pytest.raises(ExecutionFailed, match="execution_bytes=3,000"):
+        well.run(run.execution_id).result(WAIT)

@@ -96,9 +96,16 @@ def plan(
     if problems:
         raise refusal(problems)
     draft.close()
-    if draft.size > limits.execution_bytes and draft.size > base.size:
+    room = limits.execution_bytes + (_END_BYTES if draft.is_over and draft.current_status() in _FAILURES else 0)
+    if draft.size > room and draft.size > base.size:
         raise LimitExceeded.of("execution_bytes", limits.execution_bytes, draft.size, "the execution's state, in bytes,")
     return draft
+
+
+_END_BYTES = 64 * 1024
+"""How much a state may be over its limit when the execution fails or is cancelled: its error and traceback have at most 50 KB. An
+execution whose state is full could not end otherwise, and would be run again at every lease."""
+_FAILURES = (Status.FAILED, Status.CANCELLED)
 
 
 def refusal(problems: Sequence[Problem]) -> ValidationFailed:

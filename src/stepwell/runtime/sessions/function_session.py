@@ -105,7 +105,11 @@ class Compensation:
             return status, {"error": failure}
         if not self.is_under_way:
             token = {"status": str(status), "error": failure, "order": list(self._planned), "due_ms": None}
-            await self._writer.commit([self._record.token_put(COMPENSATION, "compensation", token)])
+            try:
+                await self._writer.commit([self._record.token_put(COMPENSATION, "compensation", token)])
+            except ValidationFailed as error:  # the state is full, so what was undone could not be recorded
+                left = dict.fromkeys(reversed(list(self._planned)), error_value(error))
+                return status, {"error": failure, "compensation": {"undone": [], "failed": left}}
         self._waits.is_shielded = True
         token = self._record.token(COMPENSATION)
         failed = {key: error for key in reversed(token["order"]) if (error := await self._made(key)) is not None}
@@ -119,7 +123,7 @@ class Compensation:
             return {"kind": "NotFound", "message": "the workflow's code no longer asks for this compensation", "code": None}
         try:
             await self._calls.step(undo.step, undo.position, undo.key, undo.arguments, undo.keywords)
-        except StepFailed as error:
+        except (StepFailed, ValidationFailed) as error:
             return error_value(error)
         return None
 

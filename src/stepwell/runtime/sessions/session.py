@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from math import inf
 
-from stepwell.errors import LeaseLost, StepwellError
+from stepwell.errors import LeaseLost, StepwellError, ValidationFailed
 from stepwell.flow.retry import error_text
 from stepwell.model.commit import Lease, Rest
 from stepwell.model.draft import Planned, quoted
@@ -134,6 +134,9 @@ class Session(ABC):
     async def _run(self) -> int | None:
         try:
             return await self._run_or_rest()
+        except ValidationFailed as error:  # such as a full state: every later session would be refused the same commit
+            await self.break_down(error)
+            return None
         except StepwellError:
             raise
         except Exception as error:  # noqa: BLE001 - it would be raised again at every lease, so the execution ends with it
