@@ -1940,6 +1940,8 @@ class Operations:
     def put_receiver(self, webhook: str, *, workflow: str, queue: str = "default", workspace: str | None = None) -> ReceiverView:
         """Create or change an address that takes messages, each a request for a run.
 
+        Return a ``ReceiverView``.
+
         - ``webhook``: the name of the endpoint.
         - ``workflow``: it gets the body of a message as its input.
         - ``queue``: the named queue of its items.
