@@ -193,4 +193,7 @@ def with_hint(error: TypeError, function: Callable[..., Any]) -> TypeError:
         return error
     known = [each for each in inspect.signature(function).parameters if each != "self"]
     fitting = {guess: right for guess, right in KEYWORDS.items() if right.partition("=")[0] in known and guess not in known}
-    return TypeError(f"{error}{hint(found[1], known, fitting)}")
+    text = str(error).partition(". Did you mean")[
+        0
+    ]  # Python 3.13 suggests a name of its own, without knowing those of other systems
+    return TypeError(f"{text}{hint(found[1], known, fitting)}")
