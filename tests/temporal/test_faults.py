@@ -45,6 +45,16 @@ async def signalled() -> Any:
     return await stepwell.wait_signal("go")
 
 
+@workflow
+async def long_function(n: int) -> list[str]:
+    variables = stepwell.current().variables
+    variables["n"] = 0
+    for number in range(n):
+        variables["n"] += 1
+        await effect(f"s{number}")
+    return await stepwell.map(effect, [f"a{number}" for number in range(60)], concurrency=20)
+
+
 def until(is_true: Callable[[], Any], seconds: float = 20) -> Any:
     """Wait for something to become true; return it."""
     deadline = time.monotonic() + seconds
@@ -234,6 +244,27 @@ def test_terminated_workflow_fails_its_run_which_can_be_retried(
     assert well.verify(run.execution_id).ok
 
 
+def test_run_whose_workflow_has_vanished_fails_and_can_be_retried(
+    well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer
+) -> None:
+    from temporalio.api.common.v1 import WorkflowExecution
+    from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+
+    runs = [well.start(each, engine="temporal") for each in (HELD, signalled)]
+    until(lambda: all(len(well.load(run.execution_id).steps) >= 1 for run in runs))
+    for run in runs:
+        gone = WorkflowExecution(workflow_id=f"execution-{run.execution_id}")
+        request = DeleteWorkflowExecutionRequest(namespace="default", workflow_execution=gone)
+        asked(temporal_server, lambda client: client.workflow_service.delete_workflow_execution(request))  # noqa: B023
+    for run in runs:
+        with pytest.raises(ExecutionFailed, match=r"TERMINATED|no such workflow any more"):
+            run.result(timeout=30)
+        run.retry()
+        run.signal("go", "again")
+        assert run.result(timeout=30) == "again"
+        assert well.verify(run.execution_id).ok
+
+
 def test_run_that_lives_is_never_ended_by_the_sweep(well: Stepwell, worker: TemporalWorker) -> None:
     run = well.start(HELD, engine="temporal")
     until(lambda: "x" in well.load(run.execution_id).steps)
@@ -362,6 +393,13 @@ def test_long_run_goes_on_with_a_fresh_history(url: str) -> None:
         assert well.load(run.execution_id).step_count >= 60
         assert well.verify(run.execution_id).ok
         assert until(lambda: asked(server, lives) > 1)
+
+        run = well.start(long_function, 15, engine="temporal")
+        assert run.result(timeout=60) == [f"a{n}" for n in range(60)]
+        assert well.load(run.execution_id).step_count == 75
+        assert well.load(run.execution_id).variables == {"n": 15}
+        assert well.verify(run.execution_id).ok
+        assert until(lambda: asked(server, lives) > 2)
 
 
 def test_commit_from_outside_is_adopted(well: Stepwell, worker: TemporalWorker) -> None:

@@ -437,7 +437,8 @@ class Activities:
         known = self._triggers
         if who.execution_id not in known:
             try:
-                live = await self._host.driver.run(self._host.executions.newest(who.execution_id))
+                executions = self._host.executions
+                live = executions.at_hand(who.execution_id) or await self._host.driver.run(executions.newest(who.execution_id))
             except NotFound:
                 return None
             except (StoreUnavailable, CommitUnknown) as error:

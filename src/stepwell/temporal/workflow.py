@@ -57,6 +57,7 @@ from stepwell.runtime.steps.outcome import error_names, error_value
 from stepwell.temporal.messages import (
     MOST_BYTES,
     MOST_TOLD_BYTES,
+    AskedCall,
     AttemptAnswer,
     BeginAnswer,
     ChildAnswer,
@@ -721,9 +722,10 @@ class _FunctionRun(_Attempts):
             if answer.is_over:
                 self._abandon_all()
                 return answer.told
-            await self._follow(answer)
-            if self._may_continue_as_new():
+            self._settle(answer)
+            if self._may_continue_as_new():  # the session of the next life asks again for what this one has asked for
                 _continue_as_new(self._given, has_kept=self._has_kept)
+            await self._ask_for(answer.asked)
             await self._wait(answer.wake_ms)
 
     async def _session(self, origin: ItemOrigin | None) -> FunctionAnswer:
@@ -758,8 +760,8 @@ class _FunctionRun(_Attempts):
             await self._leave_sent()
         return self._read(await running, FunctionAnswer)
 
-    async def _follow(self, answer: FunctionAnswer) -> None:
-        """Start what the function asks for, and give up what it waits for no more."""
+    def _settle(self, answer: FunctionAnswer) -> None:
+        """Forget the outcomes that the record has, and give up what the function waits for no more."""
         self._identity = self._identity or answer.identity
         for each in answer.taken:
             self._answers.pop(each, None)
@@ -770,7 +772,9 @@ class _FunctionRun(_Attempts):
         for each in under_way.items():
             if each not in still_open:
                 self._abandon(each[0])
-        for call in answer.asked:
+
+    async def _ask_for(self, calls: Sequence[AskedCall]) -> None:
+        for call in calls:
             asked = RunStep(call.key, call.key, call.step, None, call.number, summary=call.summary)
             assert self._identity is not None  # noqa: S101 - the first session tells it
             await self._ask(asked, StepRequest(asked, self._identity, call=call.call, has_limit=call.has_limit))
