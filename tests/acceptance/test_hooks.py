@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.support.polling import until
 
 import stepwell
 from stepwell import (
+    AsyncStepwell,
     Cancel,
     ChangeCancelled,
     ExecutionFailed,
@@ -292,3 +294,27 @@ def test_commit_that_is_sent_again_returns_its_receipt_even_if_a_hook_refuses_by
     assert put(7).digest == first.digest
     with pytest.raises(NotFound):
         well.load("nothing")
+
+
+def test_hook_that_waits_for_the_event_loop_does_not_hold_it_up(url: str):
+    async def main() -> list[bool]:
+        async with AsyncStepwell(url, worker=False) as well:
+            released, answers = threading.Event(), list[bool]()
+            well.hooks.before_change(lambda _: answers.append(released.wait(5)), timeout=10)
+
+            async def release() -> None:
+                await asyncio.sleep(0.01)
+                released.set()
+
+            await well.create("one")
+            task = asyncio.create_task(release())
+            await well.state.globals.set("k", 1)
+            await task
+            released.clear()
+            task = asyncio.create_task(release())
+            async with well.transaction("one") as tx:
+                tx.state(Scope.globals()).set("k", 2)
+            await task
+            return answers
+
+    assert asyncio.run(main()) == [True, True]

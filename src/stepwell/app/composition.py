@@ -33,7 +33,7 @@ from stepwell.model.redaction import Redaction
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.pipeline.notifications import Notifications
-from stepwell.pipeline.operations import AsyncDriver, Operation, read
+from stepwell.pipeline.operations import AsyncDriver, Operation, read_slowly
 from stepwell.pipeline.store_clock import StoreClock
 from stepwell.pipeline.store_writer import StoreWriter
 from stepwell.pipeline.write_statistics import WriteStatistics
@@ -182,7 +182,7 @@ class Parts:
 
     def backup(self, folder: Path, workspace: str | None, keep: int) -> Operation[BackupReport]:
         """Back the store up into a folder."""
-        return read(lambda: create_backup(self.plain_store, folder, workspace, new_id, keep))
+        return read_slowly(lambda: create_backup(self.plain_store, folder, workspace, new_id, keep))
 
     def restore_backup(self, folder: Path, at: datetime | None) -> Operation[RestoreReport]:
         """Restore a backup into the store."""

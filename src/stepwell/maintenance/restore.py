@@ -60,7 +60,7 @@ from stepwell.model.sealed_value import is_sealed
 from stepwell.model.snapshot import StoredSnapshot, stored_state
 from stepwell.model.status import FINAL
 from stepwell.model.value import canonical, decode
-from stepwell.pipeline.operations import Operation, read, write_many, write_or_raise
+from stepwell.pipeline.operations import Operation, read, read_slowly, write_many, write_or_raise
 from stepwell.pipeline.paged_reads import all_entries
 from stepwell.state.executions import is_driven_by_engine
 from stepwell.stores.sealed_store import SealedStore, joined_settings
@@ -107,7 +107,7 @@ def _restore(
     store: Store, folder: Path, key: bytes | None, sealed: SealedStore | None, at: datetime | None
 ) -> Operation[RestoreReport]:
     manifest = yield from read(lambda: read_manifest(folder, time_of(at)))
-    found = yield from read(lambda: verify_backup(folder, key=key, at=at))
+    found = yield from read_slowly(lambda: verify_backup(folder, key=key, at=at))
     if not found.ok:
         raise InvalidBackup("; ".join(found.problems[:10]))
     restoring = _Restoring(store, folder, manifest, (yield from read(store.now_ms)), sealed)
@@ -120,7 +120,7 @@ def _restore(
         outcomes = yield from write_many(batch)
         _check(batch, outcomes)
         fault("restore.batch_written")
-    moment = yield from read(lambda: _restored(store, manifest))
+    moment = yield from read_slowly(lambda: _restored(store, manifest))
     if moment.digest != manifest.digest:
         raise Corrupted(
             f"what was restored is not what the backup has ({moment.counts}, not {manifest.counts}); restore it into a new store"

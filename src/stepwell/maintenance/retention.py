@@ -56,7 +56,7 @@ from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import Clear, Delete, Put, StateOp
 from stepwell.model.snapshot import store_snapshot, stored_state
 from stepwell.model.status import FINAL, Status
-from stepwell.pipeline.operations import AsyncDriver, Operation, read, write_many, write_or_raise
+from stepwell.pipeline.operations import AsyncDriver, Operation, read, read_slowly, write_many, write_or_raise
 from stepwell.pipeline.paged_reads import all_entries
 from stepwell.runtime.periodic import PeriodicTask
 from stepwell.state.executions import Executions
@@ -588,7 +588,7 @@ class RetentionOperations:
         Return the file of each execution; None for one whose policy keeps no archive. One whose receipts cannot be read is left
         out.
         """
-        return (yield from read(lambda: self._archive_now(wanted, counts)))
+        return (yield from read_slowly(lambda: self._archive_now(wanted, counts)))
 
     def _archive_now(self, wanted: Sequence[tuple[Head, int, RetentionPolicy]], counts: _Counts) -> dict[str, str | None]:
         files: dict[str, str | None] = {}

@@ -28,7 +28,7 @@ from stepwell.model.scoped_operations import Migrate, StoredEntry
 from stepwell.model.state_migration import migration_to
 from stepwell.model.state_versions import EXECUTION, MigrationLine, line_name, line_of_path, lines
 from stepwell.model.status import FINAL
-from stepwell.pipeline.operations import Operation, read, write_many
+from stepwell.pipeline.operations import Operation, read, read_slowly, write_many
 from stepwell.pipeline.paged_reads import all_entries, all_executions
 from stepwell.state.executions import CachedExecution, Executions, UnsharedChange
 from stepwell.stores.sealed_store import is_erased
@@ -140,7 +140,7 @@ def migrate_state(store: Store, executions: Executions, request: MigrationReques
     if request.backup is not None and not request.is_dry_run:
         folder = request.backup
         yield from read(lambda: _check_new(folder))
-        yield from read(lambda: create_backup(store, folder, request.workspace, new_id))
+        yield from read_slowly(lambda: create_backup(store, folder, request.workspace, new_id))
     fault("migration.planned")
     return (yield from migrating.run())
 

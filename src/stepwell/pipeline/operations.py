@@ -32,10 +32,12 @@ __all__ = [
     "Operation",
     "Read",
     "ReadHead",
+    "SlowRead",
     "WaitEffect",
     "Write",
     "WriteMany",
     "read",
+    "read_slowly",
     "wait",
     "write",
     "write_many",
@@ -136,6 +138,12 @@ class ReadHead(Read):
         self.execution_id = execution_id
 
 
+class SlowRead(Read):
+    """A read that takes long, or calls a function of the user: no event loop makes it itself, even on a store that is instant."""
+
+    __slots__ = ()
+
+
 class Write(msgspec.Struct, frozen=True, gc=False):
     """A unit to be written, together with other waiting units."""
 
@@ -164,6 +172,11 @@ Operation = Generator[Effect, Any, T]
 def read(query: Callable[[], T]) -> Operation[T]:
     """Read, and return the result."""
     return (yield Read(query))
+
+
+def read_slowly(query: Callable[[], T]) -> Operation[T]:
+    """Read what takes long, or calls a function of the user, and return the result."""
+    return (yield SlowRead(query))
 
 
 def wait(listening: Subscription, seconds: float) -> Operation[None]:
@@ -270,7 +283,7 @@ class AsyncDriver:
                         answer = await asyncio.gather(*(self._group.write_async(each) for each in effect.units))
                     elif isinstance(effect, WaitEffect):
                         answer = await effect.listening.wait_async(effect.seconds)
-                    elif self._is_instant:
+                    elif self._is_instant and not isinstance(effect, SlowRead):
                         answer = effect.query()
                     elif isinstance(effect, ReadHead):
                         answer = await self._heads.ask(effect.execution_id)

@@ -57,7 +57,7 @@ from stepwell.model.status import FINAL, Status
 from stepwell.model.validation import plan
 from stepwell.model.value import Value, canonical
 from stepwell.pipeline.completions import Completion, Completions
-from stepwell.pipeline.operations import Operation, ReadHead, Write, read, write_many, write_or_raise
+from stepwell.pipeline.operations import Operation, ReadHead, Write, read, read_slowly, write_many, write_or_raise
 from stepwell.state.history import History
 from stepwell.state.hooks import ExecutionEvent, Hooks
 from stepwell.state.subjects import Subjects
@@ -382,7 +382,7 @@ class Executions(History):
         writes = [each.op for each in batch if isinstance(each, WriteState)]
         if not writes or not hooks.has("before_change"):
             return batch
-        ops = iter((yield from read(lambda: hooks.before(writes, live.execution_id))))
+        ops = iter((yield from read_slowly(lambda: hooks.before(writes, live.execution_id))))
         return [WriteState(next(ops)) if isinstance(each, WriteState) else each for each in batch]
 
     def _settle(self, live: CachedExecution, draft: Draft, commit: Commit) -> None:

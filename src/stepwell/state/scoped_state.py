@@ -35,7 +35,7 @@ from stepwell.model.scoped_operations import (
 from stepwell.model.validation import refusal
 from stepwell.model.value import Value, canonical, decode, from_value
 from stepwell.pipeline.notifications import Notifications, Subscription
-from stepwell.pipeline.operations import Operation, read, wait, write_or_raise
+from stepwell.pipeline.operations import Operation, read, read_slowly, wait, write_or_raise
 from stepwell.state.hooks import Hooks
 from stepwell.state.subjects import Subjects
 from stepwell.state.transaction_buffer import Buffer, HasScope, check_number, check_revision, scope_of, ttl_ms
@@ -77,7 +77,7 @@ class StateOperations:
     def write(self, *ops: StateOp, guards: tuple[LockGuard, ...] = ()) -> Operation[Sequence[object]]:
         """Write operations together, and return their answers."""
         if self._hooks.has("before_change"):
-            ops = tuple((yield from read(lambda: self._hooks.before(ops))))
+            ops = tuple((yield from read_slowly(lambda: self._hooks.before(ops))))
         outcome = yield from write_or_raise(StateBatch(ops, guards))
         self._hooks.tell_of_changes(ops)
         if any(isinstance(op, Put) and op.ttl_ms is not None for op in ops):
