@@ -25,6 +25,7 @@ from stepwell.model.status import FINAL
 from stepwell.model.value import Value
 from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import AsyncDriver, read, write_or_raise
+from stepwell.pipeline.paged_reads import all_entries
 from stepwell.runtime.inbox import Message, fresh_key, messages, path_of
 from stepwell.runtime.known_workflows import KnownWorkflows
 from stepwell.runtime.run_end import run_end
@@ -104,7 +105,7 @@ class Services:
     async def messages(self, execution_id: str, workspace_id: str) -> list[Message]:
         """Return the messages in an execution's inbox."""
         path = path_of(execution_id, workspace_id)
-        return messages(await self._driver.run(read(lambda: self._store.scan(path))))
+        return messages(await self._driver.run(read(lambda: list(all_entries(self._store, path)))))
 
     async def read_state(self, keys: Sequence[StateKey], identity: Metadata) -> Value:
         """Return scoped state as templates see it: by scope, for some scopes by name, and by key."""
