@@ -64,6 +64,19 @@ async def test_the_list_of_runs_follows_without_a_reload(chromium: Chromium, sit
 
 
 @in_browser
+async def test_a_list_loses_a_run_that_no_longer_matches_its_filter(chromium: Chromium, sites: dict[str, Site]):
+    site = sites["work"]
+    await ask(site, "PUT", "/runs/rests-1", json={"workflow": "reminder"})
+    async with chromium.visit(site.origin, site.sessions["operator"]) as visit:
+        await visit.go("/runs?filter=status:WAITING")
+        await expect(visit.page.locator("#live-chip")).to_have_text("Live")
+        row = visit.page.get_by_role("row", name="rests-1")
+        await expect(row).to_contain_text("Waiting")
+        await ask(site, "POST", "/runs/rests-1/cancel")
+        await expect(row).to_have_count(0)
+
+
+@in_browser
 async def test_a_part_that_cannot_be_fetched_keeps_what_it_shows(chromium: Chromium, sites: dict[str, Site]):
     site = sites["work"]
     await ask(site, "PUT", "/runs/stays", json={"workflow": "order"})
@@ -100,6 +113,8 @@ async def test_a_run_is_cancelled_with_keys_alone_and_its_page_follows(chromium:
         assert await page.evaluate("document.activeElement.innerText") == "by-keys"
         await keys(page, "Enter")
         await page.wait_for_url("**/runs/by-keys")
+        await keys(page, ".")
+        assert await page.evaluate("document.activeElement.innerText") == "Cancel…"
         await keys(page, "c")
         await tab_to(page, "Reason")
         await page.keyboard.type("the customer changed her mind")

@@ -39,6 +39,7 @@ _RUN_SECONDS, _WORKSPACE_SECONDS = 0.2, 1.0
 _PAGE = 200
 _KEPT = 1_000
 """The changes of a workspace that a slow client may be behind before it gets all of the newest runs again."""
+_AT_ONCE = 20
 _MOST_TEXTS = 1_000
 _RIGHTS_SECONDS = 5.0
 _SPREAD_SECONDS = 0.0005
@@ -268,8 +269,9 @@ class EventHub:
         events = [_run_event(each) for each in page if known.pop(each.execution_id, None) != each]
         is_full = len(page) == _PAGE
         left = [each for each in known.values() if not (is_full and each.created_at <= page[-1].created_at)]
-        for found in await asyncio.gather(*map(self._left, left)):
-            events += found
+        for first in range(0, len(left), _AT_ONCE):  # not all at once: other requests read, too
+            for found in await asyncio.gather(*map(self._left, left[first : first + _AT_ONCE])):
+                events += found
         return sorted(events, key=lambda event: event.id or 0)
 
     async def _left(self, before: ExecutionSummary) -> list[Event]:
