@@ -48,6 +48,7 @@ from stepwell.model.status import FINAL
 from stepwell.model.value import canonical, decode, recode
 from stepwell.pipeline.operations import read as reading
 from stepwell.pipeline.operations import write, write_or_raise
+from stepwell.pipeline.paged_reads import all_entries
 from stepwell.runtime.crash_suspicion import CrashSuspicion
 from stepwell.runtime.inbox import Message, messages, path_of, put
 from stepwell.runtime.sessions.call_record import ASKED
@@ -287,7 +288,7 @@ class Activities:
 
     async def _messages(self, execution_id: str, workspace_id: str) -> list[Message]:
         host, path = self._host, path_of(execution_id, workspace_id)
-        return messages(await host.driver.run(reading(lambda: host.store.scan(path))))
+        return messages(await host.driver.run(reading(lambda: list(all_entries(host.store, path)))))
 
     @activity.defn(name=Activity.INBOX)
     async def inbox(self, given: RawValue) -> RawValue:

@@ -19,6 +19,7 @@ from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import Put
 from stepwell.pipeline.operations import AsyncDriver, Operation, write_or_raise
 from stepwell.pipeline.operations import read as reading
+from stepwell.pipeline.paged_reads import all_entries
 from stepwell.temporal.messages import MOST_BYTES, PayloadReference, payload, read, reference_in, referring
 
 __all__ = ["PayloadStore", "rows_path"]
@@ -72,7 +73,7 @@ class PayloadStore:
     async def release(self, execution_id: str) -> None:
         """Let the payloads of an execution that has ended go after a while."""
         path = rows_path(execution_id)
-        rows = await self._driver.run(reading(lambda: self._store.scan(path)))
+        rows = await self._driver.run(reading(lambda: list(all_entries(self._store, path))))
         for key, row in rows:
             op = Put(path, key, msgspec.Raw(row.data or b"null"), ttl_ms=_KEPT_AFTER_END_MS)
             await self._driver.run(write_or_raise(StateBatch((op,))))

@@ -124,7 +124,7 @@ class RunStarter(PeriodicTask):
     async def _pass_on(self, execution_id: str, record: EngineRecord) -> None:
         """Signal a workflow to read its inbox if that has messages which were not passed on."""
         path = path_of(execution_id, record.workspace_id)
-        rows = await self._host.driver.run(read(lambda: self._host.store.scan(path)))
+        rows = await self._host.driver.run(read(lambda: list(all_entries(self._host.store, path))))
         keys = frozenset(key for key, _ in rows)
         if keys - self._told.get(execution_id, frozenset()):
             await self._connection.look(record.engine_id)
