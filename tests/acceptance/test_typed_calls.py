@@ -106,6 +106,16 @@ async def forgetful(number: int) -> None:
     doubled.aio(number)
 
 
+@workflow(name="typed.guessing")
+async def guessing(option: str) -> int:
+    return await triple(**{"number": 1, option: "a lamp"})  # type: ignore[arg-type]
+
+
+@workflow(name="typed.plain_map")
+async def plain_map() -> list[int]:
+    return await stepwell.map(lambda number: 2 * number, [1])
+
+
 @workflow(name="typed.settled")
 async def settled(numbers: list[int]) -> list[Any]:
     return [_shown(each) for each in await stepwell.map(double, numbers, return_exceptions=True)]
@@ -247,6 +257,17 @@ def test_aio_and_sync_in_a_workflow_of_the_wrong_colour_say_what_to_write(well: 
     with pytest.raises(ExecutionFailed) as failed:
         well.start(wrong).result(WAIT)
     assert f"write {instead} there" in str(failed.value)
+
+
+@pytest.mark.parametrize(("option", "instead"), [("summary", "with_summary"), ("key", "with_key")])
+def test_option_of_a_call_that_is_given_as_an_argument_is_answered_with_its_call(well: Stepwell, option: str, instead: str) -> None:
+    with pytest.raises(ExecutionFailed, match=rf"has no parameter '{option}'; write triple\.{instead}\(\.\.\.\)"):
+        well.start(guessing, option).result(WAIT)
+
+
+def test_map_of_a_plain_function_in_an_async_workflow_says_what_it_takes(well: Stepwell) -> None:
+    with pytest.raises(ExecutionFailed, match="takes a step, a workflow or an async def function; <lambda> gave int"):
+        well.start(plain_map).result(WAIT)
 
 
 @pytest.mark.parametrize("map_of", [settled, settled_plain])

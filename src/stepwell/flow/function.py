@@ -41,6 +41,7 @@ from stepwell.model.value import (
 from stepwell.name_hints import CALLS, hinted, missing_attribute
 
 __all__ = [
+    "CALL_OPTIONS",
     "Caller",
     "Result_co",
     "Step",
@@ -48,6 +49,7 @@ __all__ = [
     "WorkflowCall",
     "WorkflowOf",
     "caller",
+    "check_call_options",
     "check_place",
     "on_registration",
     "registered",
@@ -412,6 +414,21 @@ class StepCall(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<call of {self._step!r}>"
+
+
+CALL_OPTIONS: Mapping[str, str] = {"summary": "with_summary", "key": "with_key", "idempotency_key": "with_key"}
+"""Keywords that people give to a call of a step, and what they mean."""
+
+
+def check_call_options(step: Step[..., Any], keywords: Mapping[str, Any]) -> None:
+    """Raise ``InvalidInput`` for an option of a call that was given as an argument which the step does not have."""
+    parameters = inspect.signature(step.function).parameters
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+        return
+    for name in keywords:
+        if name in CALL_OPTIONS and name not in parameters:
+            called = f"{step.function.__name__}.{CALL_OPTIONS[name]}(...)(...)"
+            raise InvalidInput(f"step {step.name!r} has no parameter {name!r}; write {called}")
 
 
 class Workflow(Generic[P, R_co]):

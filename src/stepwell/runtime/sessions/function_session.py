@@ -13,6 +13,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import Context, Token, copy_context
 from functools import cached_property, partial
+from inspect import isawaitable
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -26,7 +27,7 @@ from stepwell.errors import (
     StepFailed,
     ValidationFailed,
 )
-from stepwell.flow.function import Step, Workflow, caller
+from stepwell.flow.function import CALL_OPTIONS, Step, Workflow, caller, check_call_options
 from stepwell.model.commit import Lease
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY
@@ -165,6 +166,18 @@ async def side_by_side(calls: Sequence[ItemCall], lanes: int, is_stopping: Calla
     if ends:
         raise min((_rank(error), number, error) for number, error in ends.items())[2]
     return [results[number] for number in range(len(calls))]
+
+
+def _awaitable(function: Callable[[Any], Any], item: Any) -> Awaitable[Any]:
+    """Call the function of a ``map`` in an async workflow; raise ``InvalidInput`` if nothing can be awaited."""
+    made = function(item)
+    if not isawaitable(made):
+        name = getattr(function, "__name__", repr(function))
+        raise InvalidInput(
+            "stepwell.map() in an async def workflow takes a step, a workflow or an async def function; "
+            f"{name} gave {type(made).__name__}"
+        )
+    return made
 
 
 async def _settled(call: Callable[[], Awaitable[Any]]) -> Any:
@@ -472,6 +485,8 @@ class FunctionSession(Session):
         summary: str | None = None,
     ) -> Any:
         """Run a step once, or return its recorded output."""
+        if keywords and not CALL_OPTIONS.keys().isdisjoint(keywords):
+            check_call_options(step, keywords)
         if summary is not None and (names := self._identity.secrets):
             started_by = self._writer.state.sections["trigger"].get(ONLY)
             summary = text_without_secrets(names, summary, started_by, (arguments, keywords))
@@ -604,7 +619,8 @@ class FunctionSession(Session):
         async def one(item: Any) -> Any:
             async with gate:
                 try:
-                    return await (_settled(partial(function, item)) if is_total else function(item))
+                    call = partial(_awaitable, function, item)
+                    return await (_settled(call) if is_total else call())
                 except Exception:
                     raise
                 except BaseException as error:  # noqa: BLE001 - SystemExit would end the loop, and GeneratorExit the session
