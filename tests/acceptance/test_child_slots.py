@@ -12,7 +12,7 @@ from tests.support.polling import until
 from tests.support.queue_urls import queue_url
 
 import stepwell
-from stepwell import ExecutionCancelled, Status, Stepwell, step, workflow
+from stepwell import ExecutionCancelled, LimitExceeded, Status, Stepwell, step, workflow
 from stepwell.flow import define, each, parallel, subworkflow
 from stepwell.runtime.services import Services
 from stepwell.runtime.steps import kernel_effects
@@ -87,6 +87,11 @@ both = define(
 )
 
 
+detaching = define(
+    "children.detaching", each(subworkflow("children.patient", "{{ item }}", detached=True), items="{{ trigger.input }}")
+)
+
+
 def limited(well: Any, most: int | None) -> None:
     well.workspaces.put_tier("few", child_concurrency=most)
     well.workspaces.put("acme", tier="few")
@@ -134,6 +139,36 @@ def test_a_child_begins_when_another_ends_though_the_parent_rests(well: Stepwell
         seen.add(new)
         well.run(new).signal("go", "done")
     run.result(WAIT)
+
+
+def test_detached_children_wait_for_slots_of_their_own(well: Stepwell) -> None:
+    """Their root may end first, so that they would run in nobody's slot."""
+    well.workspaces.put_tier("one", concurrency=1)
+    well.workspaces.put("acme", tier="one")
+    ids = well.start(detaching, ["a", "b", "c", "d"], workspace="acme").result(WAIT)
+
+    def children() -> list[str]:
+        """Those that have begun."""
+        found = [well.run(each) for each in ids]
+        return [each.execution_id for each in found if each.status() not in (Status.PENDING, Status.COMPLETED, Status.CANCELLED)]
+
+    until(lambda: len(children()) == 1)
+    with pytest.raises(LimitExceeded, match="acme"):
+        well.start(leaf, "a", workspace="acme")
+    [waiting, *_] = [each for each in ids if well.run(each).status() == Status.PENDING]
+    on = well.run(waiting).waiting_on()
+    assert on is not None
+    assert on.kind == "capacity"
+    well.run(waiting).cancel()
+    until(lambda: well.run(waiting).status() == Status.CANCELLED)
+    seen: set[str] = set()
+    for _ in range(3):
+        until(lambda: len(set(children()) - seen) == 1)
+        [new] = set(children()) - seen
+        seen.add(new)
+        well.run(new).signal("go", "done")
+    until(lambda: all(well.run(each).status() in (Status.COMPLETED, Status.CANCELLED) for each in ids))
+    assert well.start(leaf, "last", workspace="acme").result(WAIT) == "last"
 
 
 @pytest.mark.parametrize("shape", [house, plain_house, both], ids=["async", "plain", "declared"])

@@ -128,8 +128,8 @@ def cancelled_in_wait(state: State, message: str = _IN_WAIT) -> list[Planned]:
     return [*batch, SetResult(msgspec.Raw(recode({"error": error}))), SetStatus(Status.CANCELLED)]
 
 
-def slot_item(identity: Metadata, trigger: bytes) -> NewItem:
-    """Return the item by which an execution takes its slot in the commit that creates it."""
+def slot_item(identity: Metadata, trigger: bytes, *, is_started: bool = True) -> NewItem:
+    """Return the item by which an execution takes its slot in the commit that creates it, or waits for one from then on."""
     assert identity.item_id is not None, "an execution that takes a slot names its item"  # noqa: S101
     return NewItem(
         item_id=identity.item_id,
@@ -139,7 +139,7 @@ def slot_item(identity: Metadata, trigger: bytes) -> NewItem:
         execution_id=identity.execution_id,
         input=trigger,
         queue=STARTED_QUEUE,
-        is_started=True,
+        is_started=is_started,
     )
 
 

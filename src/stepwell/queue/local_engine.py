@@ -23,7 +23,7 @@ from stepwell.model.commit import Creation, Head, Lease
 from stepwell.model.draft import opening_of
 from stepwell.model.execution_state import ONLY
 from stepwell.model.ids import NewId
-from stepwell.model.queue_item import Claimed, ItemMark, ItemStatus, ReturnItem
+from stepwell.model.queue_item import STARTED_QUEUE, Claimed, ItemMark, ItemStatus, ReturnItem
 from stepwell.model.queue_lifecycle import waits_for_slot
 from stepwell.model.record import decode_status, encode_record, split_input
 from stepwell.model.status import FINAL, Status
@@ -288,8 +288,8 @@ class LocalEngine:
 
 
 def _may_have_run(claimed: Claimed) -> bool:
-    """Return whether the item was claimed before: only then can its execution exist."""
-    return claimed.fence > 1
+    """Return whether its execution can exist: the item was claimed before, or came with an execution that waits for a slot."""
+    return claimed.fence > 1 or claimed.queue == STARTED_QUEUE
 
 
 def _check_version(claimed: Claimed, workflow: Workflow[..., Any]) -> None:

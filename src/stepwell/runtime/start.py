@@ -213,9 +213,11 @@ class Starting:
             check_child_depth(parent, self._executions.limits)
             identity = msgspec.structs.replace(identity, depth=parent.depth + 1)
         # Children run in the slot of their root. The default workspace has no limit, and pays nothing for those of others.
-        if parent is None and workspace != DEFAULT_WORKSPACE:
+        is_waiting = parent is not None and is_detached and engine is None  # its root may end first, so it waits for its own slot
+        if (parent is None or is_waiting) and workspace != DEFAULT_WORKSPACE:
             identity = msgspec.structs.replace(identity, item_id=self._new_id())
-        mine = worker if worker is not None and worker.has_room and engine is None else None
+        is_waiting = is_waiting and identity.item_id is not None
+        mine = worker if worker is not None and worker.has_room and engine is None and not is_waiting else None
         given = governed_input(started_by, own, subject, data_key, identity.secrets or ())
         creation = Creation(
             workflow.name,
@@ -223,8 +225,8 @@ class Starting:
             identity.parent_id,
             holder=engine if mine is None else mine.holder,
             lease_seconds=HOLD_SECONDS if engine is not None else 0 if mine is None else mine.lease_seconds,
-            is_runnable=True,
-            slot=None if identity.item_id is None else slot_item(identity, given),
+            is_runnable=not is_waiting,
+            slot=None if identity.item_id is None else slot_item(identity, given, is_started=not is_waiting),
         )
         raw = msgspec.Raw
         batch: Sequence[Planned] = [
