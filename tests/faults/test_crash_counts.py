@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -215,3 +217,39 @@ def test_run_whose_store_was_away_is_not_suspected_when_it_is_back(url: str, mon
         assert run.result(WAIT) == "first second"
         assert [each for each in changes(well, run.execution_id) if each["type"] == "set_metadata"] == []
     assert calls["first"] == 2
+
+
+entered, release = threading.Event(), threading.Event()
+
+
+@step(name="crashes.gate")
+def gate() -> None:
+    entered.set()
+    assert release.wait(WAIT)
+
+
+@workflow(name="crashes.gated")
+async def gated() -> None:
+    await gate()
+
+
+def test_run_that_waits_for_anothers_marked_step_is_not_marked_as_running_its_code(url: str) -> None:
+    """Else each crash of the other counts against it, and after three it fails though it did nothing."""
+    entered.clear()
+    release.clear()
+    with Stepwell(url, worker=False) as sender:
+        for name in ("a", "b"):
+            sender.start(gated, execution_id=name)
+            with sender.transaction(name) as tx:
+                tx.set_metadata({"$crashes": {**MARKS, "counts": {"crashes.gate": 1, "": 2}}})
+            store_under(sender).write([Claim(name, "a worker that dies", 0.001)] * 2)
+    with Stepwell(url) as well:
+        assert entered.wait(WAIT)
+        counts: list[Any] = [{"": 0}]
+        while any("" in each for each in counts):
+            time.sleep(0.01)
+            counts = [well.load(name).metadata["$crashes"]["counts"] for name in ("a", "b")]
+        assert sorted(each["crashes.gate"] for each in counts) == [1, 2], "one is under way, and the other waits"
+        release.set()
+        for name in ("a", "b"):
+            well.run(name).result(WAIT)

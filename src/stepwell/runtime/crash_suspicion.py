@@ -99,6 +99,8 @@ class CrashSuspicion:
         if self._is_over:
             return False
         if self._had_marks:
+            if self._slot.locked():
+                await self._clear_code()  # else waiting for others, which may crash the worker, counts as the code's own crashes
             await self._wait_for_slot()
         if not self._is_over:
             self._counts.pop(_CODE, None)
@@ -110,6 +112,10 @@ class CrashSuspicion:
             return True
         self._release()
         return False
+
+    async def _clear_code(self) -> None:
+        if self._counts.pop(_CODE, None) is not None:
+            await self._write_marks()
 
     async def _wait_for_slot(self) -> None:
         try:
@@ -132,5 +138,8 @@ class CrashSuspicion:
 
     async def _mark(self, name: str) -> None:
         self._counts[name] = self._counts.get(name, 0) + 1
+        await self._write_marks()
+
+    async def _write_marks(self) -> None:
         marks = {"counts": self._counts, "holder": self._holder, "began_at": self._clock.now().isoformat(timespec="seconds")}
         await self._writer.commit([_marked(marks)])
