@@ -121,6 +121,19 @@ def test_notebook_shows_a_table_without_what_the_short_text_hides() -> None:
     assert definition._repr_svg_().startswith("<svg")
 
 
+def test_notebook_shows_a_list_of_records_as_one_table() -> None:
+    with Stepwell("memory://") as well:
+        run = well.start(shop, "<lamp>", execution_id="order-7")
+        run.result(10)
+        steps, runs, items = run.steps(), well.executions.list(), well.queue.list()
+        assert (isinstance(steps, list), len(steps)) == (True, 1)
+        assert steps._repr_html_().startswith("<table><tr><th>name</th>")  # type: ignore[attr-defined]
+        assert "<td>&lt;lamp&gt;</td>" in steps._repr_html_()  # type: ignore[attr-defined]
+        assert "<th>late_results</th>" not in steps._repr_html_()  # type: ignore[attr-defined]
+        assert "<td>order-7</td>" in runs._repr_html_()  # type: ignore[attr-defined]
+        assert items._repr_html_() == "<em>nothing</em>"  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("name", "right"),
     [

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
 from stepwell.name_hints import RECORDS, missing_attribute
 
-__all__ = ["PlainRecord", "plain_data"]
+__all__ = ["PlainRecord", "Records", "plain_data"]
+
+R = TypeVar("R", bound="PlainRecord")
 
 
 class PlainRecord(msgspec.Struct, frozen=True):
@@ -38,6 +40,35 @@ class PlainRecord(msgspec.Struct, frozen=True):
             return [record.to_dict() for record in run.steps()]
         """
         return plain_data(self)
+
+
+_MOST_ROWS = 200
+_MOST_CELL = 80
+
+
+class Records(list[R]):
+    """A list of records, which notebooks show as one table."""
+
+    def _repr_html_(self) -> str:
+        """Return a table with a row for each record, and a column for each field that any of them has."""
+        from html import escape
+
+        if not self:
+            return "<em>nothing</em>"
+        rows = self[:_MOST_ROWS]
+        names = [name for name in rows[0].__struct_fields__ if any(getattr(each, name) not in _NOTHING for each in rows)]
+        head = "".join(f"<th>{escape(name)}</th>" for name in names)
+        body = "".join(f"<tr>{''.join(f'<td>{escape(_cell(getattr(each, name)))}</td>' for name in names)}</tr>" for each in rows)
+        more = f"<caption>the first {_MOST_ROWS} of {len(self):,}</caption>" if len(self) > _MOST_ROWS else ""
+        return f"<table>{more}<tr>{head}</tr>{body}</table>"
+
+
+_NOTHING: tuple[object, ...] = (None, (), "")
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else str(value)
+    return text if len(text) <= _MOST_CELL else f"{text[: _MOST_CELL - 1]}…"
 
 
 def plain_data(value: object) -> Any:

@@ -13,6 +13,7 @@ from stepwell.duration import Span, timeout_seconds
 from stepwell.flow.function import Result_co
 from stepwell.flow.governance import Governance
 from stepwell.model.ids import Id, id_text
+from stepwell.model.plain_data import Records
 from stepwell.model.queue_item import DEFAULT_QUEUE, Enqueued, ItemStatus, QueueSettings, Tier, Workspace
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.name_hints import ATTRIBUTES, missing_attribute
@@ -65,7 +66,7 @@ class AsyncQueue:
         Raise ``InvalidInput`` for an unknown status and a limit outside its range.
         """
         workspace = id_text(workspace)
-        return await self._driver.run(self._do.summaries(workspace, queue, status, workflow, before, limit))
+        return Records(await self._driver.run(self._do.summaries(workspace, queue, status, workflow, before, limit)))
 
     async def dead(self, *, workspace: Id | None = None, limit: int = 100) -> builtins.list[ItemSummary]:
         """Return the items that failed, newest first, each with its last error.

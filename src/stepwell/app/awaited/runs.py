@@ -9,6 +9,7 @@ from stepwell.duration import Span, timeout_seconds
 from stepwell.errors import Problem
 from stepwell.flow.definition.node import Definition
 from stepwell.flow.function import Result_co
+from stepwell.model.plain_data import Records
 from stepwell.model.receipt import Receipt
 from stepwell.model.receipt_chain import Verification
 from stepwell.model.status import Status
@@ -157,7 +158,7 @@ class AsyncRun(Generic[Result_co]):
 
         - ``at``: a revision, to see the steps as they were then. Raise ``NotFound`` if there is none.
         """
-        return await self._driver.run(self._do.steps(at))
+        return Records(await self._driver.run(self._do.steps(at)))
 
     async def receipts(self) -> list[Receipt]:
         """Return the receipts of all commits of the execution, in order."""

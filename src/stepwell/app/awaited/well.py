@@ -22,6 +22,7 @@ from stepwell.flow.function import Workflow, WorkflowCall, WorkflowOf
 from stepwell.flow.governance import Governance
 from stepwell.model.ids import Id, id_text, new_id
 from stepwell.model.limits import Limits
+from stepwell.model.plain_data import Records
 from stepwell.model.queue_item import DEFAULT_QUEUE
 from stepwell.model.record import MANUAL, Trigger
 from stepwell.model.scope import DEFAULT_WORKSPACE
@@ -105,7 +106,7 @@ class AsyncExecutionIndex:
             rest = await well.executions.list(workspace="acme", after=page[-1])
         """
         workspace = id_text(workspace)
-        return await self._driver.run(self._parts.executions.summaries(status, workspace, workflow, after, limit))
+        return Records(await self._driver.run(self._parts.executions.summaries(status, workspace, workflow, after, limit)))
 
     async def get(self, execution_id: Id, *, workspace: Id | None = None) -> ExecutionSummary:
         """Return the summary of one execution, without loading its state.
