@@ -130,7 +130,7 @@ def test_hook_of_a_scope_is_called_for_no_other_and_for_no_record_of_stepwells_o
 
 
 def test_failing_hook_is_cut_off_and_shown_and_changes_go_on(well: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(hooks_module, "_CUT_OFF_SECONDS", 0.2)
+    monkeypatch.setattr(hooks_module, "_CUT_OFF_SECONDS", 2)
 
     def broken(_: ProposedChange) -> None:
         seen.append("called")
