@@ -241,7 +241,7 @@ def test_governance_holds_for_the_tools_of_a_script(well: Any) -> None:
     with pytest.raises(ExecutionFailed, match="effects of kind 'mail'"):
         well.start(definition, {}, governance=Governance(effects=("script",))).result(WAIT)
     many = define("script-many", script("for i = 1, 5 do Tool.execute('script.double', {number = i}) end"))
-    with pytest.raises(ExecutionFailed, match="may make 3"):
+    with pytest.raises(ExecutionFailed, match="may run 3"):
         well.start(many, {}, governance=Governance(steps=3)).result(WAIT)
 
 
