@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.docs.pages import ROOT
 
 import stepwell
 
 SOURCES = Path(stepwell.__file__).parent
+PAGE = ROOT / "docs" / "architecture.md"
 
 
 class Line(msgspec.Struct):
@@ -48,3 +51,13 @@ def test_walks_include_the_threads_that_write_to_the_store(walks: list[Line]):
 
 def test_walks_leave_out_the_clock(walks: list[Line]):
     assert [file for walk in walks for file in walk.files if file.endswith("clock.py")] == []
+
+
+def test_walks_pass_every_file_that_the_architecture_page_names_for_them(walks: list[Line]):
+    texts = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for number, name in enumerate(("step", "item", "declared step"), 1):
+        [text] = [each for each in texts if each.startswith(f"Walk {number}")]
+        [walk] = [each for each in walks if (each.store, each.name) == ("sqlite", name)]
+        named = set(re.findall(r"`([a-z_/]+\.py)`", text))
+        assert len(named) > 5
+        assert named - walk.files.keys() == set()

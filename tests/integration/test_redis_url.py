@@ -105,3 +105,10 @@ def test_without_the_driver_the_install_line_is_given() -> None:
 def test_importing_stepwell_does_not_load_the_driver() -> None:
     code = "import sys, stepwell; print([name for name in sys.modules if name.split('.')[0] in ('redis', 'hiredis')])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("scheme", ["redis+cluster", "rediss+cluster", "valkey+cluster"])
+def test_cluster_is_refused_with_the_reason_and_without_its_password(scheme: str) -> None:
+    with pytest.raises(InvalidInput, match=r"a cluster cannot hold a store.*redis\+sentinel") as refusal:
+        store_of(f"{scheme}://me:hidden@one:7000,two:7001/0", SystemClock(), Limits())
+    assert "hidden" not in str(refusal.value)

@@ -350,7 +350,8 @@ class RetentionOperations:
             unit = DropItems(tuple(sorted(names)), (status,), seconds)
             while True:
                 outcome = yield from write_or_raise(unit)
-                dropped = sum(each for each in getattr(outcome, "answers", ()) if isinstance(each, int))
+                answers = outcome.answers if isinstance(outcome, Written) else ()
+                dropped = sum(each for each in answers if isinstance(each, int))
                 counts.items += dropped
                 if dropped:
                     fault("retention.items_dropped")

@@ -27,6 +27,7 @@ from stepwell.model.plain_data import PlainRecord
 from stepwell.model.scope import Scope, is_internal
 from stepwell.model.scoped_operations import Clear, Copy, Delete, Increment, Merge, Put, StateOp
 from stepwell.model.value import Value, canonical, decode
+from stepwell.state.transaction_buffer import HasScope, scope_of
 
 __all__ = ["Cancel", "ExecutionEvent", "Hook", "Hooks", "Modify", "ProposedChange", "StepEvent"]
 
@@ -286,16 +287,14 @@ class Hooks:
         """Return all hooks, in the order in which they are called."""
         return self._hooks
 
-    def _add(self, kind: str, function: object, timeout: Span, scope: object, *, is_required: bool = False) -> Hook:
+    def _add(
+        self, kind: str, function: object, timeout: Span, scope: Scope | HasScope | None, *, is_required: bool = False
+    ) -> Hook:
         if not callable(function) or inspect.iscoroutinefunction(function):
             raise InvalidInput(f"a hook is a plain function of one argument, not {function!r}; it runs in a thread of its own")
-        if scope is not None and not isinstance(scope, Scope):
-            found = getattr(scope, "scope", None)
-            if not isinstance(found, Scope):
-                raise InvalidInput(f"scope is a Scope or a part of well.state, not {scope!r}")
-            scope = found
+        of = None if scope is None else scope_of(scope)
         seconds = seconds_of(timeout, "timeout", least=0.001, most=60)
-        hook = Hook(self, kind, cast("Callable[[Any], Any]", function), seconds, scope, is_required=is_required)
+        hook = Hook(self, kind, cast("Callable[[Any], Any]", function), seconds, of, is_required=is_required)
         with self._lock:
             self._hooks, self.is_used = (*self._hooks, hook), True
         return hook

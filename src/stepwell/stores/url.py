@@ -52,10 +52,16 @@ def store_of(url: str, clock: Clock, limits: Limits) -> Store:
                 raise InvalidInput(f"a redis:// store needs a driver; run pip install 'stepwell[redis]' ({error})") from error
 
             return RedisStore(url, clock, limits)
+        case "redis+cluster" | "rediss+cluster" | "valkey+cluster" | "valkeys+cluster":
+            raise InvalidInput(
+                f"{without_secrets(url)!r}: a cluster cannot hold a store, since one script writes an execution, its scopes and "
+                "its queue item, which may be on different nodes; use redis:// with one server, redis+sentinel:// for failover, or "
+                "postgresql://"
+            )
         case _:
             raise InvalidInput(
                 f"no store has the scheme {scheme!r} of {without_secrets(url)!r}; use memory://, sqlite:///path/to/file.db, "
-                "postgresql://host/database or redis://host"
+                "postgresql://host/database, redis://host or redis+sentinel://host/service"
             )
 
 
