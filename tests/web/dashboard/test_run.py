@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from datetime import datetime
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import pytest
