@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -67,6 +68,8 @@ async def test_the_list_of_runs_follows_without_a_reload(chromium: Chromium, sit
 async def test_a_list_loses_a_run_that_no_longer_matches_its_filter(chromium: Chromium, sites: dict[str, Site]):
     site = sites["work"]
     await ask(site, "PUT", "/runs/rests-1", json={"workflow": "reminder"})
+    while (await ask(site, "GET", "/runs/rests-1")).json()["status"] != "WAITING":  # noqa: ASYNC110 - its worker has it there soon
+        await asyncio.sleep(0.05)
     async with chromium.visit(site.origin, site.sessions["operator"]) as visit:
         await visit.go("/runs?filter=status:WAITING")
         await expect(visit.page.locator("#live-chip")).to_have_text("Live")
