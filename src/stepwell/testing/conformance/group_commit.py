@@ -215,6 +215,13 @@ def test_exception_in_the_middle_of_a_group_writes_nothing(store: Store, executi
     assert all(isinstance(outcome, Written) for outcome in store.write(one_of_each(new, execution)))
 
 
+def test_group_that_failed_holds_up_no_other_store(store: Store, other_store: Store) -> None:
+    """Its transaction is rolled back at once, and not when this store is next written to."""
+    with pytest.raises(ZeroDivisionError):
+        store.write([StateBatch((put("before"),)), StateBatch(cast("tuple[StateOp, ...]", Exploding()))])
+    assert isinstance(write(other_store, StateBatch((put("after"),))), Written)
+
+
 def test_fault_at_any_point_of_a_write_writes_nothing(store: Store, execution: SampleExecution) -> None:
     """T01: the store's own fault points, those that it has, one after the other."""
     points = [point for point in points_of_a_write(store) if point != "store.committed"]
