@@ -73,7 +73,10 @@ class Creation(msgspec.Struct, frozen=True, gc=False):
     is_runnable: bool = False
     """Whether workers run it; an execution that is driven by hand never comes due."""
     slot: NewItem | None = None
-    """The item by which the execution takes a slot of its workspace; without a free one the commit is refused."""
+    """The item by which the execution takes a slot of its workspace; without a free one the commit is refused.
+
+    An item that is not started waits for a slot, and the execution with it.
+    """
     fence: int = 1
     """The fence of the holder's lease: that of the claim, for an execution from a queue item, so that it rises with each claim."""
 

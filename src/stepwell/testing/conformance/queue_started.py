@@ -114,6 +114,16 @@ def test_started_item_that_failed_can_wait_for_another_turn(store: Store) -> Non
     assert [item.item_id for item in claim_items(store)] == ["a"]
 
 
+def test_execution_can_be_created_with_an_item_that_waits(store: Store) -> None:
+    put_workspace(store, concurrency=1)
+    landed(write(store, _starting(store, "a")))
+    waiting = new_item("b", "acme", execution_id="b", queue="$started")
+    landed(write(store, SampleExecution(store, "b", workspace="acme").creation(items=(waiting,))))
+    assert (statuses(store), claim_items(store)) == ({"a": "DISPATCHED", "b": "QUEUED"}, [])
+    landed(_end(store, "a"))
+    assert [item.item_id for item in claim_items(store)] == ["b"]
+
+
 def test_last_commit_of_a_started_execution_frees_its_slot(store: Store) -> None:
     put_workspace(store, concurrency=1)
     landed(write(store, _starting(store, "a")))
