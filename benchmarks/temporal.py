@@ -26,6 +26,7 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from stepwell import AsyncStepwell, TemporalWorker, step
+from stepwell import workflow as stepwell_workflow
 from stepwell.flow import call, define
 
 ALONE, AT_ONCE, ROUNDS = 20, 50, 4
@@ -39,6 +40,12 @@ async def work(n: int) -> int:
 
 ONE = define("one", call("work", {"n": "{{ trigger.input }}"}, name="w"), output="{{ steps.w.output }}")
 TEN = define("ten", *(call("work", {"n": n}, name=f"w{n}") for n in range(10)))
+
+
+@stepwell_workflow
+async def function(calls: int) -> int:
+    """Call a step so many times."""
+    return sum([await work(number) for number in range(calls)])
 
 
 @activity.defn(name="plain_work")
@@ -91,12 +98,18 @@ async def measure(address: str, server: int, url: str) -> None:
             item = await well.enqueue(ONE, 1, engine="temporal")
             await item.result(timeout=60)
 
-        await asyncio.gather(*(plain() for _ in range(5)), *(ours() for _ in range(5)))
-        alone: dict[str, list[float]] = {"plain": [], "stepwell": []}
+        async def as_function() -> None:
+            item = await well.enqueue(function, 1, engine="temporal")
+            await item.result(timeout=60)
+
+        await asyncio.gather(*(one() for one in (plain, ours, as_function) for _ in range(5)))
+        alone: dict[str, list[float]] = {"plain": [], "stepwell": [], "function": []}
         for _ in range(ALONE):
             alone["plain"].append(await timed(plain))
             alone["stepwell"].append(await timed(ours))
+            alone["function"].append(await timed(as_function))
         report("alone, latency in ms", alone)
+        report("a function alone, latency in ms", {"plain": alone["plain"], "stepwell": alone["function"]})
         batch: dict[str, list[float]] = {"plain": [], "stepwell": []}
         cpu: dict[str, list[float]] = {"plain": [], "stepwell": []}
         for _ in range(ROUNDS):
@@ -107,12 +120,12 @@ async def measure(address: str, server: int, url: str) -> None:
                 cpu[name].append(used * 1000 / AT_ONCE)
         report(f"{AT_ONCE} at once, ms for all", batch)
         report(f"{AT_ONCE} at once, CPU of workers and server in ms for each", cpu)
-        for definition in (ONE, TEN):
-            item = await well.enqueue(definition, 1, engine="temporal")
+        for each, given in ((ONE, 1), (TEN, 1), (function, 1), (function, 10)):
+            item = await well.enqueue(each, given, engine="temporal")  # type: ignore[arg-type]
             await item.result(timeout=60)
             await asyncio.sleep(0.5)
             history = await client.get_workflow_handle(f"execution-{item.execution_id}").fetch_history()
-            tell(figure=f"history events of {definition.name}", stepwell=len(history.events))
+            tell(figure=f"history events of {each.name}, {given}", stepwell=len(history.events))
 
 
 def report(figure: str, found: dict[str, list[float]]) -> None:
