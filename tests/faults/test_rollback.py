@@ -152,7 +152,7 @@ class Site:
             connection = apsw.Connection(str(self._path))
             tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").fetchall()
             return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for (name,) in tables}
-        rows = {name: _dump(value) for name, value in vars(self.store).items() if name not in ("_clock", "_lock")}
+        rows = {name: _dump(value) for name, value in vars(self.store).items() if name not in ("_clock", "_lock", "_open_lock")}
         executions = {
             name: {part: copy.copy(getattr(each, part)) for part in each.__slots__}
             for name, each in rows["_executions"].pop("rows").items()
