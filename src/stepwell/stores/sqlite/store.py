@@ -242,6 +242,11 @@ class SQLiteStore(SqliteReads):
             self._give_back(db)
 
     def _give_back(self, db: Database) -> None:
+        if db.is_in_transaction():
+            # An error came between the reads of one moment, and the end of the transaction failed, too. The next reader of this
+            # connection would see the file as it was then, for ever.
+            db.close()
+            return
         self._readers.append(db)
         if self._is_closed or len(self._readers) > _MOST_READERS:
             self._close_readers(0 if self._is_closed else _MOST_READERS)
