@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.support.polling import until
@@ -20,7 +21,7 @@ from stepwell.errors import CommitUnknown, Corrupted, StoreFull, StoreUnavailabl
 from stepwell.model.commit import Acquire, Claim, Commit, Seen, StateBatch, Unit, Written
 from stepwell.model.limits import Limits
 from stepwell.model.scoped_operations import Copy, Increment
-from stepwell.stores.postgres import transaction
+from stepwell.stores.postgres import connection_pool, transaction
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.samples import (
     HOUR,
@@ -122,6 +123,17 @@ def test_blind_retries_of_lost_replies_count_each_commit_once(statement: bytes, 
     assert walk(site.direct, run.id).ok
     if statement is _GENERAL:
         assert content(site.direct) == {"n": _RUNS}
+
+
+def test_read_after_all_connections_were_cut_gets_through_on_a_new_one(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T13: connections that were used a moment ago are lent without a look, and one cut ends them all."""
+    monkeypatch.setattr(connection_pool, "_FRESH_SECONDS", 60)
+    site.proxy.delay_seconds = 0.2  # so that all of them are lent at the same time
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(site.store.head, ["none"] * 4)) == [None] * 4
+    site.proxy.delay_seconds = 0.0
+    site.proxy.cut()
+    assert site.store.head("none") is None
 
 
 def test_group_whose_reply_was_lost_is_unknown_as_a_whole_and_landed_as_a_whole(site: Site) -> None:

@@ -171,10 +171,11 @@ class Readers:
             try:
                 return self._lend(query)
             except StatementRefused as refused:
-                may_try = (
-                    isinstance(refused, PostgresConnectionLost) or refused.sqlstate in LOST_RACE or refused.sqlstate == READ_ONLY
-                )
-                if not may_try or tries >= (2 if isinstance(refused, PostgresConnectionLost) else _TRIES):
+                is_lost = isinstance(refused, PostgresConnectionLost)
+                if is_lost:
+                    self._close_idle()  # what ended one has probably ended all, and the next try needs one that works
+                may_try = is_lost or refused.sqlstate in LOST_RACE or refused.sqlstate == READ_ONLY
+                if not may_try or tries >= (2 if is_lost else _TRIES):
                     raise error_for(refused.sqlstate, refused.words, self._settings) from refused
 
     def close(self) -> None:
@@ -182,6 +183,10 @@ class Readers:
         with self._lock:
             self._is_closed = True
             self._returned.wait_for(lambda: not self._lent, self._settings.reply_timeout)
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
