@@ -111,10 +111,15 @@ class Outside:
                 pass
 
     def gather_statistics(self, command: str) -> None:
-        """What the server does by itself, at a time of its own, which is a matter of luck: ANALYZE, or VACUUM ANALYZE."""
+        """What the server does by itself, at a time of its own, which is a matter of luck: ANALYZE, or VACUUM ANALYZE.
+
+        From here on it does not: the plans of a test are those for these statistics.
+        """
         with psycopg.connect(self._server.dsn, autocommit=True) as connection:
-            for table in ("items", "workspaces", "tiers", "queues") if command else ():
-                connection.execute(f"{command} {self._schema}.{table}")
+            for table in ("items", "workspaces", "tiers", "queues"):
+                connection.execute(f"ALTER TABLE {self._schema}.{table} SET (autovacuum_enabled = false)")
+                if command:
+                    connection.execute(f"{command} {self._schema}.{table}")
 
     def reads(self, connection: Session, table: str = "items") -> tuple[int, int]:
         """The sequential scans of this transaction, and how many rows it fetched through indexes."""
