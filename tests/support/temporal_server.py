@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,8 @@ __all__ = ["EXAMPLES", "TemporalServer", "temporal_server"]
 
 EXAMPLES = 8
 """How many namespaces there are for programs that run side by side, each with a store of its own."""
+_ROOMS = 6
+"""How many there are of each of the others: the fixtures of a module are made again when pytest-xdist comes back to it."""
 
 _START_SECONDS = 60.0
 
@@ -49,6 +52,7 @@ class TemporalServer:
         self, file: Path | None = None, *, namespaces: tuple[str, ...] = (), attributes: tuple[str, ...] = (), **settings: int
     ) -> None:
         self._file, self._attributes, self._namespaces = file, attributes, namespaces
+        self._used: Counter[str] = Counter()
         self._settings = [f"{name.replace('_', '.')}={value}" for name, value in settings.items()]
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
@@ -118,6 +122,11 @@ class TemporalServer:
         self._keeper.wait()
         self._log.close()
 
+    def fresh_namespace(self, kind: str) -> str:
+        """Return a namespace of a kind in which nothing has run yet."""
+        self._used[kind] += 1
+        return f"{kind}-{self._used[kind] - 1}"
+
     def __enter__(self) -> TemporalServer:
         try:
             return self.start()
@@ -143,5 +152,6 @@ def _free_ports(count: int) -> list[int]:
 @pytest.fixture(scope="session")
 def temporal_server() -> Iterator[TemporalServer]:
     """One server in memory for all tests of this process, with namespaces for stores that have one of their own."""
-    with TemporalServer(namespaces=("differences", "patterns", *(f"example-{number}" for number in range(EXAMPLES)))) as server:
+    counts = {"example": EXAMPLES, "patterns": _ROOMS, "differences": _ROOMS}
+    with TemporalServer(namespaces=tuple(f"{kind}-{number}" for kind, most in counts.items() for number in range(most))) as server:
         yield server

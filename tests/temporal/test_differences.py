@@ -410,13 +410,13 @@ def without_id(value: Any, execution_id: str) -> str:
 def both(tmp_path_factory: pytest.TempPathFactory, temporal_server: TemporalServer) -> Iterator[Stepwell]:
     """A well whose runs are made by either engine, and the workers of both."""
     url = f"sqlite:///{tmp_path_factory.mktemp('both')}/well.db"
-    address, namespace = temporal_server.address, "differences"
+    address, namespace = temporal_server.address, temporal_server.fresh_namespace("differences")
     with Stepwell(url, lease_seconds=2) as well, TemporalWorker(url, address=address, namespace=namespace, grace_seconds=1):
         well.definitions.put(CHILD)
         yield well
         found = well.executions.list(limit=1_000)
         on_temporal = [each for each in found if well.load(each.execution_id).identity.engine == "temporal"]
-    check_replayed(url, temporal_server.address, "differences", len(on_temporal))
+    check_replayed(url, address, namespace, len(on_temporal))
 
 
 def test_all_definitions_come_to_the_same_on_both_engines(both: Stepwell) -> None:

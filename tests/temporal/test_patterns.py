@@ -116,7 +116,7 @@ class ActOnTemporal(Act):
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory, temporal_server: TemporalServer) -> Iterator[ActOnTemporal]:
     url = f"sqlite:///{tmp_path_factory.mktemp('patterns')}/well.db"
-    address, namespace = temporal_server.address, "patterns"
+    address, namespace = temporal_server.address, temporal_server.fresh_namespace("patterns")
     with Stepwell(url, worker=False) as well, TemporalWorker(url, address=address, namespace=namespace, grace_seconds=1):
         well.choose_engine("temporal", workspace="default")
         quiet = Quiet(address, namespace)
@@ -132,7 +132,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory, temporal_server: TemporalSer
         for each in found:
             if each.status == "RUNNING":
                 well.run(each.execution_id).cancel()
-    check_replayed(url, temporal_server.address, "patterns", len(found))
+    check_replayed(url, address, namespace, len(found))
 
 
 @pytest.fixture

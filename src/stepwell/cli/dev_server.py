@@ -35,6 +35,8 @@ def main() -> None:
 
     options, given = json.loads(sys.stdin.readline()), CliSettings()
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    # Python knows old bytecode by the second and the size of its source, and a quick edit may leave both as they were.
+    sys.dont_write_bytecode = True
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, too, which ends this process in good order
     with logging_to_screen(given):
         try:
