@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from stepwell.duration import Span, timeout_seconds
-from stepwell.errors import Problem
+from stepwell.errors import Problem, StepwellError
 from stepwell.flow.definition.node import Definition
 from stepwell.flow.function import Result_co
 from stepwell.model.plain_data import Records
@@ -187,12 +187,11 @@ class Run(Generic[Result_co]):
         return f"<Run {self._do.title}>"
 
     def _repr_svg_(self) -> str | None:
-        """Return the picture that a notebook shows; None if it cannot be drawn at once, as in a coroutine."""
-        shown: Any = self._driver.run(self._do.draw("svg"))
-        if isinstance(shown, str):
-            return shown
-        shown.close()
-        return None
+        """Return the picture that a notebook shows, which cannot await; None if the store cannot be read, as of a closed well."""
+        try:
+            return self._driver.run_blocking(self._do.draw("svg"))
+        except StepwellError:
+            return None
 
     if not TYPE_CHECKING:  # type checkers know the attributes
 
