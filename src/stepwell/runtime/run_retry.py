@@ -38,7 +38,7 @@ from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value
 from stepwell.pipeline.operations import Operation
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.inbox import CANCEL, CHILD, messages, path_of, take
+from stepwell.runtime.inbox import CANCEL, CHILD, PAUSE, messages, path_of, take
 from stepwell.runtime.sessions.function_session import COMPENSATION
 from stepwell.runtime.steps.outcome import was_given_up
 from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
@@ -280,7 +280,7 @@ class RunRetry:
         declared = None if self._definitions is None else (yield from restored(self._executions, self._definitions, state))
         if declared is None:
             declared = yield from self._reopened(state)
-        batch: list[Planned] = [SetStatus(Status.PENDING), *declared]
+        batch: list[Planned] = [SetStatus(Status.PENDING), *declared, *(yield from self._old_messages(PAUSE, "", state))]
         engine = state.identity.engine
         if engine is not None and state.identity.item_id is None:
             batch.append(recorded_again(engine, state.identity, session.revision + 1))
@@ -303,19 +303,19 @@ class RunRetry:
             again += [ReopenStep(name) for name, step in state.steps.items() if was_given_up(step)]
         child_id = error.get("child_id")
         if child_id is not None:
-            again += yield from self._old_news(child_id, state)
+            again += yield from self._old_messages(CHILD, child_id, state)
             if state.identity.item_id is None:
                 yield from self._retry_child(child_id)
             else:
                 again.append(AddToken(_WAITING, Raw(encode_token(Token(_WAITING, _WAITING, "root", {"child": child_id})))))
         return again
 
-    def _old_news(self, child_id: str, state: ExecutionState) -> Operation[list[Planned]]:
-        """Return the mutations that take the message of a child's end: the child runs again, so the message is not true any
-        more."""
+    def _old_messages(self, kind: str, name: str, state: ExecutionState) -> Operation[list[Planned]]:
+        """Return the mutations that take messages which are not true any more: of the end of a child that runs again, or a pause
+        that the execution has ended in."""
         execution_id, workspace_id = state.identity.execution_id, state.identity.workspace_id
         rows = yield from self._executions.scan(path_of(execution_id, workspace_id))
-        told = [message for message in messages(rows) if (message.kind, message.name) == (CHILD, child_id)]
+        told = [message for message in messages(rows) if (message.kind, message.name) == (kind, name)]
         return [take(execution_id, workspace_id, message) for message in told]
 
     def _retry_child(self, child_id: str) -> Operation[None]:

@@ -451,6 +451,45 @@ class Operations:
             {"Idempotency-Key": idempotency_key},
         )
 
+    def pause_run(
+        self, execution_id: str, *, reason: str = "", idempotency_key: str | None = None, workspace: str | None = None
+    ) -> Accepted:
+        """Pause a run: what is under way may end, and nothing new begins until it is resumed.
+
+        Return an ``Accepted``.
+
+        - ``execution_id``: the run.
+        - ``reason``: why, for the people who see that it waits.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "POST",
+            f"/runs/{quote(execution_id, safe='')}/pause",
+            {202: Accepted},
+            {"workspace": workspace},
+            {"reason": reason},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def resume_run(self, execution_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Accepted:
+        """Resume a paused run.
+
+        Return an ``Accepted``.
+
+        - ``execution_id``: the run.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "POST",
+            f"/runs/{quote(execution_id, safe='')}/resume",
+            {202: Accepted},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
     def retry_run(self, execution_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Accepted:
         """Continue a failed run at the step that failed.
 
