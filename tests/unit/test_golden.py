@@ -11,7 +11,7 @@ import pytest
 from tests.unit.golden_files import CLOCK_START, KEY
 from tests.unit.sample import NOW, story
 
-from stepwell import FakeClock, LoopContext, StepOutput, Stepwell, StoreNewer, Token, migration, verify_proof
+from stepwell import FakeClock, LimitExceeded, LoopContext, StepOutput, Stepwell, StoreNewer, Token, migration, verify_proof
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.snapshot import read_snapshot
 from stepwell.stores.sqlite.connection import SCHEMA_VERSION
@@ -74,6 +74,19 @@ def test_store_of_schema_1_can_be_written_to(well_file: Path) -> None:
         assert well.verify("order-7").ok
         assert well.receipt("order-7", "second").revision == 1
         assert well.state.custom("notes").increment("short") == 2
+
+
+def test_store_of_schema_1_gets_limits_that_count_what_was_there(well_file: Path) -> None:
+    """T48: the golden store has one key in the state of acme, of a workflow."""
+    with open_well(well_file) as well:
+        well.workspaces.put_tier("small", state_keys=2, workflow_state_keys=1)
+        well.workspaces.put("acme", tier="small")
+        checkout = well.state.workspace("acme").workflow("checkout")
+        with pytest.raises(LimitExceeded, match="workflow_state_keys=1"):
+            checkout.set("more", 1)
+        well.state.workspace("acme").set("more", 1)
+        with pytest.raises(LimitExceeded, match="state_keys=2"):
+            well.state.workspace("acme").set("most", 1)
 
 
 def test_values_of_schema_1_are_migrated(well_file: Path) -> None:
