@@ -292,6 +292,7 @@ COMMANDS = {
     "migrate": CommandEntry(f"{_AT}.migrate:migrate", "Migrate a store to the schema of this version, or stored values."),
     "bench": CommandEntry(f"{_AT}.bench:bench", "Measure how fast this store is from this machine."),
     "demo": CommandEntry(f"{_AT}.demo:demo", "Kill a run inside a step, resume it and verify it."),
+    "docs": CommandEntry(f"{_AT}.docs:docs", "Print a page of the documentation, or find one by words."),
     "completion": CommandEntry(f"{_AT}.doctor:completion", "Print the completion script of a shell."),
 }
 
