@@ -102,7 +102,7 @@ def test_store_of_schema_1_has_a_queue_afterwards(well_file: Path) -> None:
     )
     database.close()
     with open_well(well_file) as well:
-        assert [lane.delayed for lane in well.queue.stats()] == [1]
+        assert [lane.depth for lane in well.queue.stats()] == [1]
         assert {tier.name: tier.child_concurrency for tier in well.workspaces.tiers()} == {
             tier.name: tier.child_concurrency for tier in TIERS
         }
