@@ -199,7 +199,9 @@ def test_worker_that_was_woken_too_early_does_not_run_what_has_its_turn_by_now(
             if found and not leases:
                 other.queue.resume()
                 claimed: Any = write_unit_or_raise(other, ClaimItems("other", WAIT, 1))
-                assert run_operation(other, Resuming(parts_of(other).executions, new_id).resume(claimed.answers[0]))
+                assert run_operation(
+                    other, Resuming(parts_of(other).executions, new_id, parts_of(other).definitions).resume(claimed.answers[0])
+                )
             leases.extend(found)
             return outcomes
 

@@ -21,7 +21,7 @@ from tests.temporal.program import DEFINITION, effect, poisoned, poisonous, saga
 
 import stepwell
 from stepwell import EngineUnavailable, ExecutionFailed, Retry, Stepwell, TemporalWorker, step, workflow
-from stepwell.flow import call, define, each, scope, sequence, signal
+from stepwell.flow import call, define, each, scope, sequence, signal, subworkflow
 
 __all__ = ["effect", "saga", "work"]
 
@@ -320,6 +320,25 @@ def test_retry_of_a_failed_run_goes_on_under_another_workflow_id(
     ready.append(True)
     run.retry()
     assert run.result(timeout=20) == "ready"
+
+
+def test_retry_of_a_failed_parent_keeps_the_completed_steps_of_its_failed_child(
+    well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer
+) -> None:
+    ready.clear()
+    steps = call("effect", {"name": "kept"}, name="kept"), call("unready", name="u")
+    well.definitions.put(define("kid_again", *steps, output="{{ steps.u.output }}"))
+    run = well.start(
+        define("parent_again", subworkflow("kid_again", name="kid"), output="{{ steps.kid.output }}"), engine="temporal"
+    )
+    with pytest.raises(ExecutionFailed):
+        run.result(timeout=60)
+    kept = well.load(f"{run.execution_id}:kid").steps["kept"].executed_at
+    ready.append(True)
+    run.retry()
+    assert run.result(timeout=60) == "ready"
+    assert well.load(f"{run.execution_id}:kid").steps["kept"].executed_at == kept
+    assert str(well.run(f"{run.execution_id}:kid").status()) == "COMPLETED"
 
 
 ready: list[bool] = []

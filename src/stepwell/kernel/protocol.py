@@ -188,6 +188,8 @@ class StartChild(msgspec.Struct, frozen=True):
     rule: ContextRule
     is_detached: bool
     attempt: int = 1
+    is_again: bool = False
+    """Whether the child is one of an earlier life, which is retried in place if it has failed."""
 
 
 class CancelChild(msgspec.Struct, frozen=True):

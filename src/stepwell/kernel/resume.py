@@ -9,7 +9,7 @@ from stepwell.flow.definition.node import Action, CancelScopeNode, Choice, Each,
 from stepwell.kernel.nodes import graphs, joins, steps, waits
 from stepwell.kernel.nodes.scopes import cancel_inside, pass_scope, undo_order
 from stepwell.kernel.signals import WAITING_ORDER
-from stepwell.kernel.token import BEGINS, CALL_KEY, ROOT, TIMES, UNDO, LiveToken
+from stepwell.kernel.token import BEGINS, CALL_KEY, CHILDREN, ROOT, TIMES, UNDO, LiveToken
 from stepwell.model.record import Token, decode_token
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def _live_token(run: Interpreter, stored: Token, parent: LiveToken | None) -> Li
     token = LiveToken(stored.token_id, place, parent, value["slot"], tuple(value["at"]))
     token.value = {key: each for key, each in value.items() if key not in _OWN}
     if value.get("parent") != run.execution_id:
-        token.value.pop("child", None)  # a fork copies the original's tokens, but the original's children are not its own
+        # A fork copies the original's tokens, but the original's children are not its own.
+        token.value.pop("child", None)
+        token.value.pop(CHILDREN, None)
     if "item" in value:
         token.item = value["item"]
     token.loops = value.get("loops", {})

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from stepwell.kernel.nodes.joins import JoinCount
 
 __all__ = [
+    "AGAIN",
     "BEGINS",
+    "CHILDREN",
     "CHOICES",
     "CHOSEN",
     "DO",
@@ -91,6 +93,10 @@ CHOSEN = "chosen"
 """The key in the record of a deferred choice that failed: the chosen branch, and its signal's value if it has one."""
 CHOICES = "choices"
 """The key in the root token's value for choices of an earlier life, by the key of the deferred choice that is entered again."""
+CHILDREN = "children"
+"""The key in the root token's value for children of an earlier life that go on in this one, by the key of their node."""
+AGAIN = "again"
+"""The key in the value of a token whose child is such a one, until the driver has retried it."""
 DO = "do"
 LOOSE, UNDO = "(loose)", "(undo)"
 """Slots inside a scope: detached tokens, and compensations. No branch has such a name."""

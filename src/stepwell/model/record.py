@@ -18,6 +18,7 @@ from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode
 
 __all__ = [
+    "COMPENSATION",
     "ERASED_INPUT",
     "MANUAL",
     "OWN_METADATA",
@@ -61,6 +62,9 @@ __all__ = [
 
 OWN_METADATA = ("shares_context", "$crashes")
 """The keys in the free metadata of an execution that the engine keeps there: whether it gives its context back, and its crashes."""
+
+COMPENSATION = "$compensation"
+"""The token of a function's run whose compensation has begun, and its field with the final result."""
 
 MANUAL = "manual"
 """The workflow id of an execution whose state is driven by hand."""

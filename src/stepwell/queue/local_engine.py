@@ -28,6 +28,7 @@ from stepwell.model.queue_lifecycle import waits_for_slot
 from stepwell.model.record import decode_status, encode_record, split_input
 from stepwell.model.status import FINAL, Status
 from stepwell.pipeline.operations import AsyncDriver, Operation, write, write_or_raise
+from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, delivery, fresh_key
 from stepwell.runtime.run_retry import RunRetry
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter, FirstCommit
@@ -61,8 +62,8 @@ def mark_of_run(claimed: Claimed, status: str) -> ItemMark:
 class Resuming:
     """Resumes executions that exist already when their item is claimed."""
 
-    def __init__(self, executions: Executions, new_id: NewId) -> None:
-        self._executions, self._again = executions, RunRetry(executions, new_id)
+    def __init__(self, executions: Executions, new_id: NewId, definitions: DefinitionOperations) -> None:
+        self._executions, self._again = executions, RunRetry(executions, new_id, definitions)
 
     def resume(self, claimed: Claimed) -> Operation[bool]:
         """Resume the execution of an item; False if it has none yet. If the claim was lost meanwhile, nothing changes."""
@@ -132,7 +133,7 @@ class LocalEngine:
         self._worker, self._store, self._executions, self._driver = worker, store, executions, driver
         self._clock, self._new_id = clock, new_id
         self._starting = Starting(executions, clock, new_id)
-        self._resuming = Resuming(executions, new_id)
+        self._resuming = Resuming(executions, new_id, worker.services.workflows.definitions)
         self._creations: dict[tuple[str, int], Creation] = {}
         """The creation for each workflow and version; the same for all items that are claimed for the first time."""
         self._uncreated: set[_Started] = set()

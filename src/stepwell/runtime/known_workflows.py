@@ -26,7 +26,7 @@ class KnownWorkflows:
     """Finds workflows by name."""
 
     def __init__(self, driver: AsyncDriver, definitions: DefinitionOperations) -> None:
-        self._driver, self._definitions = driver, definitions
+        self._driver, self.definitions = driver, definitions
         self._read_at = -inf
         self._stored: tuple[str, ...] = ()
 
@@ -34,7 +34,7 @@ class KnownWorkflows:
         """Return what an execution runs; ``NotFound`` if this worker does not know it."""
         identity = state.identity
         if ROOT in state.sections["tokens"]:  # a definition began it, even if this process has a function of that name
-            return await self._driver.run(self._definitions.load(identity.workflow_id, identity.version))
+            return await self._driver.run(self.definitions.load(identity.workflow_id, identity.version))
         return await self.find(identity.workflow_id, identity.version)
 
     async def find(self, name: str, version: int) -> Workflow[..., Any]:
@@ -42,18 +42,18 @@ class KnownWorkflows:
         try:
             return registered(name)
         except NotFound:
-            return await self._driver.run(self._definitions.load(name, version))
+            return await self._driver.run(self.definitions.load(name, version))
 
     async def startable(self, given: Startable, version: int | None) -> Workflow[..., Any]:
         """Return what a subworkflow names: a function of this process, or a stored definition that is active.
 
         A definition that is given as such is stored first.
         """
-        return await self._driver.run(self._definitions.startable(given, version))
+        return await self._driver.run(self.definitions.startable(given, version))
 
     def plan(self, workflow: DeclaredWorkflow) -> Plan:
         """Return the plan by which the kernel runs a declared workflow."""
-        return self._definitions.plan(workflow)
+        return self.definitions.plan(workflow)
 
     async def names(self) -> tuple[str, ...]:
         """Return the names of all workflows."""
@@ -65,6 +65,6 @@ class KnownWorkflows:
 
     async def _stored_names(self) -> tuple[str, ...]:
         if monotonic() - self._read_at >= _REFRESH_SECONDS:
-            self._stored = await self._driver.run(self._definitions.names())
+            self._stored = await self._driver.run(self.definitions.names())
             self._read_at = monotonic()
-        return (*self._stored, *self._definitions.known_names())
+        return (*self._stored, *self.definitions.known_names())

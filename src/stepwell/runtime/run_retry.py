@@ -5,15 +5,19 @@ end, but the commit that ended it removed them, so the revision before has them 
 reopened: steps that were recorded meanwhile do not run again, and no choice is made twice. A graph's node that failed earlier
 lost its token then, and the nodes after it were skipped; both are put back as nodes that wait for their undecided edges.
 
+A child execution that failed is retried in place, so that its completed steps are kept: the function's by the retry itself, those
+of a declared workflow by the driver that starts children again, which knows how many may run at once. One that was cancelled or
+compensated gives way to another child.
+
 An execution from a queue item has no slot any more. Its retry sends the item back into the queue in the same commit, and the
-execution waits for a slot of its item (``model/queue_lifecycle.py``), which ``queue/local_engine.py`` gives it. A child that failed
-it is retried at that moment, since it runs on its parent's slot; until then a token keeps the child's id.
+execution waits for a slot of its item (``model/queue_lifecycle.py``), which ``queue/local_engine.py`` gives it. The child that
+failed a function is retried at that moment, since it runs on its parent's slot; until then a token keeps the child's id.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -21,10 +25,10 @@ import msgspec
 from msgspec import Raw
 
 from stepwell.errors import Conflict, LeaseLost, NotFound
-from stepwell.flow.definition.node import Action, Graph, Parallel, continues_after_error
+from stepwell.flow.definition.node import Action, Graph, Parallel, Subworkflow, continues_after_error
 from stepwell.flow.definition.outline import Place
 from stepwell.kernel.plan import Plan, key_of, last_of
-from stepwell.kernel.token import AFTER_CALL, CALL_DIGEST, CALL_KEY, CHOICES, CHOSEN, LIFE, NOT_UNDONE, ROOT
+from stepwell.kernel.token import AFTER_CALL, AGAIN, CALL_DIGEST, CALL_KEY, CHILDREN, CHOICES, CHOSEN, LIFE, NOT_UNDONE, ROOT
 from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ExecutionState, State
@@ -33,30 +37,41 @@ from stepwell.model.ids import NewId
 from stepwell.model.mutation import AddToken, EnterScope, RemoveToken, ReopenStep, SetStatus
 from stepwell.model.queue_item import ItemMark, ItemStatus
 from stepwell.model.queue_lifecycle import waits_for_slot
-from stepwell.model.record import Token, decode_token, encode_token
+from stepwell.model.record import COMPENSATION, Token, decode_token, encode_token
+from stepwell.model.retention import check_has_payloads
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value
 from stepwell.pipeline.operations import Operation
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.inbox import CANCEL, CHILD, PAUSE, messages, path_of, take
-from stepwell.runtime.sessions.function_session import COMPENSATION
+from stepwell.runtime.inbox import CANCEL, CHILD, messages, path_of, take
 from stepwell.runtime.steps.outcome import was_given_up
 from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
 
-__all__ = [
-    "RunRetry",
-    "restored",
-]
+__all__ = ["RunRetry"]
 
 
 _OF_AN_ATTEMPT = frozenset(
-    {"attempt", "error", "took_ms", "retries_ms", "child", "parent", "missing", "looked", CALL_KEY, CALL_DIGEST, AFTER_CALL}
+    {
+        "attempt",
+        "error",
+        "took_ms",
+        "retries_ms",
+        "child",
+        "parent",
+        "missing",
+        "looked",
+        AGAIN,
+        CALL_KEY,
+        CALL_DIGEST,
+        AFTER_CALL,
+        CHILDREN,
+    }
 )
 _PASSED = (StepStatus.COMPLETED, StepStatus.CANCELLED)
 
 
-def restored(executions: Executions, definitions: DefinitionOperations, state: ExecutionState) -> Operation[list[Planned] | None]:
-    """Return the mutations that restore the tokens of a failed execution; None if it has no definition."""
+def _back(executions: Executions, definitions: DefinitionOperations, state: ExecutionState) -> Operation[_Back | None]:
+    """Return what restores the tokens of a failed execution; None if it has no definition."""
     who = state.identity
     if state.tokens or not state.revision:
         return None
@@ -67,12 +82,7 @@ def restored(executions: Executions, definitions: DefinitionOperations, state: E
     if ROOT not in before.tokens:
         return None
     workflow = yield from definitions.load(who.workflow_id, who.version)
-    back = _Back(definitions.plan(workflow), before, state)
-    if not back.is_undone():
-        return back.batch()
-    if not back.not_undone:
-        raise Conflict(f"execution {who.execution_id!r} was compensated: what it did is undone; start another one")
-    return back.compensation_again()
+    return _Back(definitions.plan(workflow), before, state)
 
 
 class _Back:
@@ -80,28 +90,46 @@ class _Back:
 
     def __init__(self, plan: Plan, before: ExecutionState, state: ExecutionState) -> None:
         self._plan, self._tokens, self._open_scopes = plan, before.tokens, _outside_in(before)
+        self._execution_id = state.identity.execution_id
         self._steps = state.steps
         self._status = {key: step.status for key, step in state.steps.items()}
         result: dict[str, Any] = state.result or {}
         self._error = result.get("error")
         self._known = before.steps.keys()
         """The statuses of the steps before the last commit."""
-        self._standing = {key_of(plan.places[token.node], tuple(token.value["at"])) for token in self._tokens.values()}
+        self._standing = {self._key(token) for token in self._tokens.values()}
         """The tokens before the last commit, by key."""
         self.not_undone = [token for token in self._tokens.values() if NOT_UNDONE in token.value]
         """The compensations that failed."""
         self._failed = {key for key, status in self._status.items() if status == StepStatus.FAILED and self._counts(key)}
 
-    def batch(self) -> list[Planned]:
-        """Return the mutations to commit."""
+    def failed_children(self) -> dict[str, str]:
+        """Return the children whose failures are retried, by the key of their node."""
+        records = {key: self._steps[key].output.get("error", {}) for key in self._failed if self._is_subworkflow(key)}
+        return {key: error["child_id"] for key, error in records.items() if "child_id" in error}
+
+    def other_children(self) -> dict[str, str]:
+        """Return the children that were under way when the execution failed, by the key of their node."""
+        own = [token for token in self._tokens.values() if token.value.get("parent") == self._execution_id]
+        children = {self._key(token): token.value["child"] for token in own if "child" in token.value}
+        return {key: child_id for key, child_id in children.items() if key not in self._failed}
+
+    def batch(self, children: dict[str, str]) -> list[Planned]:
+        """Return the mutations to commit.
+
+        - ``children``: the children that go on, by the key of their node.
+        """
         again = self._failed | self._skipped_in_vain()
         batch: list[Planned] = [ReopenStep(key) for key in again]
         batch += [EnterScope(scope_id, parent) for scope_id, parent in self._open_scopes]
         tokens = {token_id: token.replace(value=self._fresh(token)) for token_id, token in self._tokens.items()}
+        root = tokens[ROOT]
+        value: dict[str, Any] = root.value
+        if children:
+            value = {**value, CHILDREN: children, "parent": self._execution_id}
         if choices := self._choices():
-            root = tokens[ROOT]
-            value: dict[str, Any] = root.value
-            tokens[ROOT] = root.replace(value={**value, CHOICES: {**value.get(CHOICES, {}), **choices}})
+            value = {**value, CHOICES: {**value.get(CHOICES, {}), **choices}}
+        tokens[ROOT] = root.replace(value=value)
         for frame in self._tokens.values():
             if frame.token_id != ROOT and isinstance(self._plan.places[frame.node].node, Graph):
                 self._put_nodes_back(frame, again, tokens)
@@ -124,7 +152,7 @@ class _Back:
         tokens = [root.replace(value={**self._fresh(root), "ending": ending, "due_ms": 0})]
         for undo in self.not_undone:
             value = undo.value
-            batch.append(ReopenStep(key_of(self._plan.places[undo.node], tuple(value["at"]))))
+            batch.append(ReopenStep(self._key(undo)))
             told = {key: each for key, each in value.items() if key != NOT_UNDONE}
             tokens.append(undo.replace(scope="root", value={**told, "in": ROOT}))
         return batch + [AddToken(token.token_id, msgspec.Raw(encode_token(token))) for token in tokens]
@@ -149,6 +177,13 @@ class _Back:
 
     def _place(self, key: str) -> Place | None:
         return self._plan.places.get(key) or self._plan.places.get(key.partition("[")[0])
+
+    def _is_subworkflow(self, key: str) -> bool:
+        place = self._place(key)
+        return place is not None and isinstance(place.node, Subworkflow)
+
+    def _key(self, token: Token) -> str:
+        return key_of(self._plan.places[token.node], tuple(token.value["at"]))
 
     def _around(self, key: str) -> Iterator[tuple[Place, str]]:
         """Return the places around a recorded key, from the inside out, with their keys in the same iterations."""
@@ -277,20 +312,38 @@ class RunRetry:
             return
         if state.status is not Status.FAILED:
             raise Conflict(f"execution {execution_id!r} is {state.status}; only one that failed can be tried again")
-        declared = None if self._definitions is None else (yield from restored(self._executions, self._definitions, state))
-        if declared is None:
-            declared = yield from self._reopened(state)
-        batch: list[Planned] = [SetStatus(Status.PENDING), *declared, *(yield from self._old_messages(PAUSE, "", state))]
+        declared = yield from self._restored(state)
+        batch: list[Planned] = [SetStatus(Status.PENDING), *(declared or (yield from self._reopened(state)))]
         engine = state.identity.engine
         if engine is not None and state.identity.item_id is None:
             batch.append(recorded_again(engine, state.identity, session.revision + 1))
+        child_id = _failed_child(state) if declared is None and state.identity.item_id is None else None
+        if child_id is not None:
+            # Before its parent, so that a crash in between leaves a parent that can be retried again.
+            yield from self._retry_child(execution_id, child_id)
         yield from self._executions.commit(session, batch)
 
-    def _reopened(self, state: ExecutionState) -> Operation[list[Planned]]:
-        """Return the mutations that restore a function's execution to where it failed.
+    def _restored(self, state: ExecutionState) -> Operation[list[Planned] | None]:
+        """Return the mutations that restore a declared execution; None if it has no definition."""
+        back = None if self._definitions is None else (yield from _back(self._executions, self._definitions, state))
+        if back is None:
+            return None
+        execution_id = state.identity.execution_id
+        if back.is_undone():
+            if not back.not_undone:
+                raise Conflict(f"execution {execution_id!r} was compensated: what it did is undone; start another one")
+            return back.compensation_again()
+        children: dict[str, str] = {}
+        for key, child_id in back.failed_children().items():
+            if (yield from self._goes_on(execution_id, child_id)):
+                children[key] = child_id
+        for key, child_id in back.other_children().items():  # requested to cancel, unless it had completed before
+            if (yield from self._status(child_id)) == Status.COMPLETED:
+                children[key] = child_id
+        return [*back.batch(children), *(yield from self._old_news(children.values(), state))]
 
-        Its child is retried first, so that a crash in between leaves a parent that can be retried again.
-        """
+    def _reopened(self, state: ExecutionState) -> Operation[list[Planned]]:
+        """Return the mutations that restore a function's execution to where it failed."""
         result: dict[str, Any] = state.result or {}
         error: dict[str, Any] = result.get("error", {})
         again: list[Planned] = []
@@ -301,26 +354,52 @@ class RunRetry:
             again += [ReopenStep(name) for name in _failed(state, [error.get("step")])]
             # Calls that the code cancelled because of that failure run again, too.
             again += [ReopenStep(name) for name, step in state.steps.items() if was_given_up(step)]
-        child_id = error.get("child_id")
-        if child_id is not None:
-            again += yield from self._old_messages(CHILD, child_id, state)
-            if state.identity.item_id is None:
-                yield from self._retry_child(child_id)
-            else:
+        child_id = _failed_child(state)
+        if child_id is not None and (yield from self._goes_on(state.identity.execution_id, child_id)):
+            again += yield from self._old_news((child_id,), state)
+            again.append(_call_of_child(state, error["step"], child_id))
+            if state.identity.item_id is not None:
                 again.append(AddToken(_WAITING, Raw(encode_token(Token(_WAITING, _WAITING, "root", {"child": child_id})))))
         return again
 
-    def _old_messages(self, kind: str, name: str, state: ExecutionState) -> Operation[list[Planned]]:
-        """Return the mutations that take messages which are not true any more: of the end of a child that runs again, or a pause
-        that the execution has ended in."""
+    # Children.
+
+    def _old_news(self, children: Collection[str], state: ExecutionState) -> Operation[list[Planned]]:
+        """Return the mutations that take the messages of children's ends: they run again, so the messages are not true any
+        more."""
+        if not children:
+            return []
         execution_id, workspace_id = state.identity.execution_id, state.identity.workspace_id
         rows = yield from self._executions.scan(path_of(execution_id, workspace_id))
-        told = [message for message in messages(rows) if (message.kind, message.name) == (kind, name)]
+        told = [message for message in messages(rows) if message.kind == CHILD and message.name in {*children}]
         return [take(execution_id, workspace_id, message) for message in told]
 
-    def _retry_child(self, child_id: str) -> Operation[None]:
-        if (yield from self._executions.head(child_id)).status == Status.FAILED:
-            yield from RunRetry(self._executions, self._new_id).retry(child_id)
+    def _goes_on(self, parent_id: str, child_id: str) -> Operation[bool]:
+        """Return whether a child that failed goes on: it can be retried, or was. Else its parent starts another one.
+
+        A fork has its original's record, but not its children.
+        """
+        try:
+            check_has_payloads((yield from self._executions.newest(child_id)).state)
+            child = yield from self._executions.load(child_id)
+            if child.identity.parent_id != parent_id:
+                return False
+            if child.status is Status.FAILED and (yield from self._restored(child)) is None:
+                yield from self._reopened(child)
+        except (NotFound, Conflict):
+            return False
+        return child.status is not Status.CANCELLED
+
+    def _status(self, execution_id: str) -> Operation[str | None]:
+        try:
+            return (yield from self._executions.head(execution_id)).status
+        except NotFound:
+            return None
+
+    def _retry_child(self, parent_id: str, child_id: str) -> Operation[None]:
+        """Retry a failed child in place, if that can be."""
+        if (yield from self._goes_on(parent_id, child_id)) and (yield from self._status(child_id)) == Status.FAILED:
+            yield from self.retry(child_id)
 
     # Continuing when the queue item is claimed.
 
@@ -337,14 +416,13 @@ class RunRetry:
             batch.append(recorded_again(identity.engine, identity, session.revision + 1))
         child_id = _child_of(live.state)
         if child_id is not None:
-            yield from self._retry_child_at_slot(child_id)
+            yield from self._retry_child_at_slot(identity.execution_id, child_id)
             batch.append(RemoveToken(_WAITING))
         yield from self._executions.commit(session, batch)
 
-    def _retry_child_at_slot(self, child_id: str) -> Operation[None]:
-        """Retry a child. One that cannot be retried (it was compensated, or is gone) fails its parent again, with the reason."""
+    def _retry_child_at_slot(self, parent_id: str, child_id: str) -> Operation[None]:
         try:
-            yield from self._retry_child(child_id)
+            yield from self._retry_child(parent_id, child_id)
         except NotFound:
             return
         except Conflict as error:
@@ -380,6 +458,23 @@ def _terms(state: ExecutionState) -> CommitTerms:
         if item_id is None
         else CommitTerms(rest=Rest(), mark=ItemMark(item_id, ItemStatus.QUEUED))
     )
+
+
+def _failed_child(state: ExecutionState) -> str | None:
+    """Return the child whose failure ended a function."""
+    result: dict[str, Any] = state.result or {}
+    return result.get("error", {}).get("child_id")
+
+
+def _call_of_child(state: ExecutionState, key: str, child_id: str) -> Planned:
+    """Return the mutation that lets a function's call wait for the child that it had."""
+    value = {
+        "position": state.steps[key].node_id,
+        "execution_id": child_id,
+        "parent_id": state.identity.execution_id,
+        "due_ms": None,
+    }
+    return AddToken(key, Raw(encode_token(Token(key, "child", "root", value))))
 
 
 def _child_of(state: State) -> str | None:

@@ -7,12 +7,12 @@ import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from stepwell.clock import Clock
 from stepwell.contract.store import Store
-from stepwell.errors import AlreadyExists, StepwellError
+from stepwell.errors import AlreadyExists, Conflict, StepwellError
 from stepwell.flow.function import Workflow
 from stepwell.flow.language.template import StateKey
 from stepwell.model.execution_state import ExecutionState
@@ -21,7 +21,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.queue_item import Tier, limits_by_workspace
 from stepwell.model.record import Metadata
 from stepwell.model.scope import DEFAULT_WORKSPACE
-from stepwell.model.status import FINAL
+from stepwell.model.status import FINAL, Status
 from stepwell.model.value import Value
 from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import AsyncDriver, read, write_or_raise
@@ -29,6 +29,7 @@ from stepwell.pipeline.paged_reads import all_entries
 from stepwell.runtime.inbox import Message, fresh_key, messages, path_of
 from stepwell.runtime.known_workflows import KnownWorkflows
 from stepwell.runtime.run_end import run_end
+from stepwell.runtime.run_retry import RunRetry
 from stepwell.runtime.shutdown import HandBackRetry
 from stepwell.runtime.start import LocalWorker, Seed, Starting, news_of_ended
 from stepwell.runtime.steps.context import StepContext
@@ -156,8 +157,11 @@ class Services:
         seed: Seed | None = None,
         *,
         is_detached: bool = False,
+        is_again: bool = False,
     ) -> Value:
         """Start a child execution, unless it was started before; return its result if it has ended, else None.
+
+        With ``is_again``, a child that has failed is retried in place.
 
         Raises:
             AlreadyExists: the id is that of an execution which is no child of this parent.
@@ -181,8 +185,16 @@ class Services:
             found = await self._driver.run(self._executions.load(child_id))
             if not found.identity.is_child or found.identity.parent_id != parent.execution_id:
                 raise
+            if is_again and found.status is Status.FAILED:
+                found = await self._retried_child(child_id)
             return news_of_ended(found) if found.status in FINAL else None
         return None
+
+    async def _retried_child(self, child_id: str) -> ExecutionState:
+        """Retry a failed child and return its state. One that cannot be retried (it was compensated meanwhile) stays failed."""
+        with suppress(Conflict):
+            await self._driver.run(RunRetry(self._executions, self.new_id, self.workflows.definitions).retry(child_id))
+        return await self._driver.run(self._executions.load(child_id))
 
     def room_lent(self) -> AbstractContextManager[None]:
         """Let the worker run one more execution while a step waits for one; else all its room could be taken by such steps."""

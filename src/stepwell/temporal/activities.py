@@ -465,7 +465,9 @@ class Activities:
     async def _start_child(self, asked: StartChild, parent: Metadata, seed: Seed) -> Any:
         services = self._host.services
         workflow = await services.workflows.startable(asked.workflow, asked.version)
-        return await services.start_child(workflow, asked.input, asked.child_id, parent, seed, is_detached=asked.is_detached)
+        return await services.start_child(
+            workflow, asked.input, asked.child_id, parent, seed, is_detached=asked.is_detached, is_again=asked.is_again
+        )
 
     # Functions.
 

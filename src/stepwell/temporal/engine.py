@@ -48,7 +48,7 @@ class TemporalEngine:
         self, host: TemporalHost, connection: TemporalConnection, starting: Starting, wake_starter: Callable[[], None]
     ) -> None:
         self._host, self._connection, self._starting, self._wake_starter = host, connection, starting, wake_starter
-        self._resuming = Resuming(host.executions, host.new_id)
+        self._resuming = Resuming(host.executions, host.new_id, host.services.workflows.definitions)
         self._asked_at = 0.0
 
     @property

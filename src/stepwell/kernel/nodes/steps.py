@@ -33,7 +33,7 @@ from stepwell.kernel.protocol import (
     Trouble,
     trouble,
 )
-from stepwell.kernel.token import AFTER_CALL, CALL_DIGEST, CALL_KEY, LIFE, RETRIES, SUMMARY, UNDO, LiveToken
+from stepwell.kernel.token import AFTER_CALL, AGAIN, CALL_DIGEST, CALL_KEY, CHILDREN, LIFE, RETRIES, SUMMARY, UNDO, LiveToken
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.ids import check_key, child_id_of
 from stepwell.model.record import decode_metadata, not_undone, summary_line
@@ -220,12 +220,20 @@ def _attempt(token: LiveToken, node: Action, args: Value, *, uses: str = "", cod
 
 
 def _start_child(run: Interpreter, token: LiveToken, node: Subworkflow, args: Value) -> None:
-    child_id = child_id_of(run.execution_id, _call(run, token), run.changes.limits.key_bytes)
+    child_id = _child_of_earlier_life(run, token)
+    token.value |= {AGAIN: True} if child_id is not None else {}
+    child_id = child_id or child_id_of(run.execution_id, _call(run, token), run.changes.limits.key_bytes)
     token.value |= {"child": child_id, "parent": run.execution_id}
     run.child_waits[child_id] = token
     if node.timeout_seconds is not None and not node.is_detached:
         run.wake_at(token, run.now_ms + round(node.timeout_seconds * 1000))
     run.effects.append(_starting(token, node, args, child_id))
+
+
+def _child_of_earlier_life(run: Interpreter, token: LiveToken) -> str | None:
+    """Return the child that failed here before the execution was retried. Going on with it is the first attempt of this life."""
+    assert run.root is not None  # noqa: S101 - it has begun
+    return run.root.value.get(CHILDREN, {}).get(token.key) if attempt_of(token) == 1 else None
 
 
 def _call(run: Interpreter, token: LiveToken) -> str:
@@ -237,7 +245,8 @@ def _call(run: Interpreter, token: LiveToken) -> str:
 
 def _starting(token: LiveToken, node: Subworkflow, args: Value, child_id: str) -> StartChild:
     rule, number = node.context, attempt_of(token)
-    return StartChild(token.id, token.key, child_id, node.workflow, node.version, args, rule, node.is_detached, number)
+    is_again = AGAIN in token.value
+    return StartChild(token.id, token.key, child_id, node.workflow, node.version, args, rule, node.is_detached, number, is_again)
 
 
 def resume_action(run: Interpreter, token: LiveToken, node: Action) -> None:
@@ -287,6 +296,7 @@ def step_failed(run: Interpreter, token: LiveToken, event: AttemptFailed) -> Non
         token.value |= {"attempt": number, "error": event.error, "took_ms": event.took_ms}
         # The next attempt starts another child, under an id of its own.
         token.value.pop("child", None)
+        token.value.pop(AGAIN, None)
         asked = event.error.get("retry_after_ms")
         wait_ms = round(policy.delay(number, event.chance) * 1000) if asked is None else cast("int", asked)
         run.wake_at(token, run.now_ms + wait_ms, RETRIES)
@@ -334,6 +344,8 @@ def cancel_step(run: Interpreter, token: LiveToken) -> None:
 def child_started(run: Interpreter, token: LiveToken) -> None:
     """Handle the start of a child; a detached one completes its node."""
     node = cast("Subworkflow", token.place.node)
+    if token.value.pop(AGAIN, False):  # it is not retried twice: if it fails again, that is its end in this life
+        run.changes.touch(token)
     if node.is_detached:
         child_id = token.value["child"]
         run.child_waits.pop(child_id, None)
@@ -353,7 +365,7 @@ def child_ended(run: Interpreter, token: LiveToken, event: ChildEnded) -> None:
             error = trouble("ExecutionCancelled", f"child execution {event.child_id!r} was cancelled{left}", "SW-401")
         case {"result": {"error": {"kind": kind, "message": message}} as result}:
             told = f"child execution {event.child_id!r} failed: {kind}: {message}{not_undone(result)}"
-            error = trouble("ExecutionFailed", told, "SW-400")
+            error = {**trouble("ExecutionFailed", told, "SW-400"), "child_id": event.child_id}
         case _:
             error = trouble("NotFound", f"child execution {event.child_id!r} left no result", "SW-200")
     step_failed(run, token, AttemptFailed(token.id, token.key, error, (error["kind"],)))

@@ -549,8 +549,8 @@ class Calls:
             self._waits.making.add(position)
             try:
                 news = await self._services.start_child(workflow, value, child_id, self._identity)
-                if known is None and news is not None and child_status(news) == StepStatus.CANCELLED:
-                    continue  # cancelled at the end of this execution, which was retried then
+                if known is None and news is not None and child_status(news) != StepStatus.COMPLETED:
+                    continue  # it ended with this execution, which was retried then, and cannot go on
                 return child_id, news
             except AlreadyExists:
                 log.info("execution %r is no child of %r; trying another id", child_id, self._identity.execution_id)

@@ -78,6 +78,8 @@ class DeclaredSession(Session):
     async def _work(self) -> None:
         branch.set(None)  # a workflow's code may have started this session's task
         self._planner.begin(self._resuming())
+        if not self._is_new:
+            await self.look()
         await self._commit_next()
         while not self._planner.is_over:
             if await self._is_idle():
@@ -177,7 +179,8 @@ class DeclaredSession(Session):
             is_same = failure is not None and type(failure).__name__ == error["kind"]
             self._log_failure(error["message"], failure if is_same else None)
         effects = self._planner.landed(self._writer.state)
-        await self._effects.know_children([each.child_id for each in effects if isinstance(each, StartChild)], is_new=self._is_new)
+        children = [each.child_id for each in effects if isinstance(each, StartChild) and not each.is_again]
+        await self._effects.know_children(children, is_new=self._is_new)
         self._carry_out(effects)
 
     async def _commit(self, planned: PlannedCommit, follows: int | None = None) -> None:

@@ -33,7 +33,7 @@ from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY
 from stepwell.model.fan_out import FAN_OUT, FanOut
 from stepwell.model.mutation import RemoveToken, SetResult, SetStatus
-from stepwell.model.record import overran, trigger_input
+from stepwell.model.record import COMPENSATION, overran, trigger_input
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical, decode, from_value, recode, to_value
 from stepwell.runtime.crash_suspicion import cleared_marks
@@ -56,7 +56,6 @@ from stepwell.runtime.steps.secret_errors import hide_secrets, text_without_secr
 from stepwell.runtime.unwinding import Abandoned, Suspended, Undoing
 
 __all__ = [
-    "COMPENSATION",
     "Compensation",
     "CompensationCall",
     "FunctionSession",
@@ -66,9 +65,6 @@ __all__ = [
 
 _LINGER_FOR_STEPS_SECONDS = 0.01
 """The same for a session whose steps are made elsewhere, for other branches to come to their calls: no step is begun meanwhile."""
-
-COMPENSATION = "$compensation"
-"""The token of a run whose compensation has begun, and its field with the final result."""
 
 
 class CompensationCall(NamedTuple):
@@ -268,6 +264,8 @@ class FunctionSession(Session):
     async def _work(self) -> None:
         if resuming := self._resuming():
             await self._writer.commit(resuming)
+        if not self._is_new:
+            await self.look()
         if self._identity.deadline_ms is not None:
             left = (self._identity.deadline_ms - self._services.clock.now_ms()) / 1000
             self._deadline = self._loop.call_later(max(left, 0), self._time_out)

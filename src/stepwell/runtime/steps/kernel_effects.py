@@ -229,7 +229,13 @@ class KernelEffects:
         try:
             workflow = await self._services.workflows.startable(asked.workflow, asked.version)
             news = await self._services.start_child(
-                workflow, asked.input, asked.child_id, self._identity, seed, is_detached=asked.is_detached
+                workflow,
+                asked.input,
+                asked.child_id,
+                self._identity,
+                seed,
+                is_detached=asked.is_detached,
+                is_again=asked.is_again,
             )
         except (NotFound, AlreadyExists) as error:
             self.child_ended(asked.child_id)
