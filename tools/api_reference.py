@@ -12,11 +12,11 @@ import typing
 from collections.abc import Callable, Iterator
 
 import msgspec
-from tools.field_docs import field_docs
 
 import stepwell
 from stepwell import flow, testing
 from stepwell.app import blocking
+from stepwell.web.field_docs import field_docs
 
 __all__ = ["api_pages"]
 

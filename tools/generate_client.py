@@ -17,9 +17,10 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from tools.field_docs import field_docs
 
 from stepwell.web.api.route_table import TABLE
+from stepwell.web.field_docs import field_docs
+from stepwell.web.parameter_docs import PARAMETERS, PATH_PARAMETERS
 from stepwell.web.route import NoQuery, Route
 
 __all__ = ["TARGET", "generate"]
@@ -55,33 +56,6 @@ class Operations:
         raise NotImplementedError
 
 '''
-
-_ABOUT = {
-    "code": "the code of the error, such as ``precondition_failed`` or ``SW-200``.",
-    "bulk_id": "the bulk operation.",
-    "conversation_id": "the conversation.",
-    "cursor": "the ``next_cursor`` of the page before; None for the first page.",
-    "delivery_id": "the id of the message.",
-    "execution_id": "the run.",
-    "fingerprint": "the fingerprint of the group.",
-    "idempotency_key": "a text of your own, which makes a retry safe: the request is done once.",
-    "if_match": "the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.",
-    "if_none_match": "``*`` to do it only if there is none yet.",
-    "item_id": "the item.",
-    "key": "the key.",
-    "limit": "the size of a page, 1 to 200.",
-    "lock": "the name of the lock.",
-    "name": "the name of what the call is about.",
-    "prefer": "``wait=10`` to wait up to ten seconds for the result.",
-    "queue": "the name of the queue.",
-    "scope": "the kind and the names of the scope, such as ``workspace``, ``workflow:checkout`` or ``custom:prices``.",
-    "tier": "the name of the tier.",
-    "token_id": "the id of the token.",
-    "webhook": "the name of the endpoint.",
-    "workspace": "the workspace, with a token for all of the store.",
-    "workspace_id": "the workspace.",
-}
-"""The parameters that have no field with a docstring: those of paths, headers and pages."""
 
 
 class _Types:
@@ -190,9 +164,16 @@ def _docstring(route: Route, names: list[str], result: str) -> str:
         lines += ["", f"Return {_article(result)}."]
     lines += [""] if names else []
     for name in names:
-        lines += textwrap.wrap(f"- ``{name}``: {known.get(name) or _ABOUT[name]}", 120, subsequent_indent="  ")
+        parameters = PATH_PARAMETERS if name in route.parameters else PARAMETERS
+        about = known.get(name) or _said(parameters[name].about)
+        lines += textwrap.wrap(f"- ``{name}``: {about}", 120, subsequent_indent="  ")
     text = "\n".join(f"        {line}".rstrip() for line in lines).lstrip()
     return f'        """{text}' + ('\n        """\n' if "\n" in text else '"""\n')
+
+
+def _said(text: str) -> str:
+    """Return a description as it stands after a name."""
+    return text[:1].lower() + text[1:].replace("null", "None") if text[:1] != "`" else text
 
 
 def _article(result: str) -> str:

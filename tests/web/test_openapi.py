@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import httpx
+import jsonschema_rs
 from tests.docs.pages import ROOT, cells
 from tests.web.servers import Api, approve, async_test, fail, greet, served
 
@@ -28,6 +29,17 @@ def test_every_route_has_its_operation_and_a_summary():
 
 def test_every_body_has_an_example():
     assert [route.name for route in TABLE.routes if route.body is not None and not (route.example or route.is_body_optional)] == []
+
+
+def test_every_parameter_has_a_description_and_an_example_that_fits():
+    document = document_of(TABLE, "")
+    for address, path in document["paths"].items():
+        for operation in path.values():
+            for each in operation["parameters"]:
+                where = f"{operation['operationId']} {address} {each['name']}"
+                assert each["description"].strip(), where
+                validator = jsonschema_rs.Draft202012Validator({**each["schema"], "components": document["components"]})
+                assert validator.is_valid(each["example"]), (where, each["example"], each["schema"])
 
 
 @async_test

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from tests.web.servers import approve, async_test, fail, greet, served
 
@@ -331,6 +333,53 @@ async def test_an_aborted_bulk_action_begins_with_no_further_run():
     with pytest.raises(HttpProblem, match="under way"):
         operations.start(BulkOperation("acme", "cancel", ["b"]), act)
     await operations.close()
+
+
+async def bulk(client: httpx.AsyncClient, action: str, ids: list[str], **headers: str) -> dict[str, Any]:
+    """Act on runs by the hash of a dry run, and return the report."""
+    body = {"action": action, "ids": ids}
+    dry = (await client.post(f"{V1}/bulk", json=body)).json()
+    assert (dry["is_dry_run"], dry["count"]) == (True, len(ids))
+    done = await client.post(f"{V1}/bulk", json={**body, "hash": dry["hash"]}, headers={"Prefer": "wait=20", **headers})
+    return done.json()
+
+
+@async_test
+async def test_runs_are_paused_resumed_and_forked_in_bulk():
+    async with served() as api, api.client("operator") as client:
+        ids = [f"r{number}" for number in range(3)]
+        for name in ids:
+            await client.put(f"{V1}/runs/{name}", json={"workflow": "approve"})
+        paused = await bulk(client, "pause", ids, **{"Stepwell-Reason": "the bank is down"})
+        assert (paused["done"], paused["failures"]) == (3, [])
+        progress = (await client.get(f"{V1}/runs/r0/progress")).json()
+        assert (progress["pause"]["reason"], progress["pause"]["by"]) == ("the bank is down", "operator")
+        held = (await client.get(f"{V1}/runs", params={"filter": "has:pause", "count": "exact"})).json()
+        assert sorted(each["execution_id"] for each in held["items"]) == ids
+        assert held["count"] == {"value": 3, "is_exact": True}
+        assert (await bulk(client, "resume", ids))["done"] == 3
+        assert {each["code"] for each in (await bulk(client, "resume", ids))["failures"]} == {"SW-201"}
+        assert (await bulk(client, "fork", ids))["done"] == 3
+        assert len((await client.get(f"{V1}/runs")).json()["items"]) == 6
+
+
+@async_test
+async def test_payloads_are_deleted_in_bulk_by_an_admin_and_the_runs_stay_listed():
+    async with served() as api, api.client() as client, api.client("operator") as operator:
+        await client.put(f"{V1}/runs/a", json={"workflow": "greet", "input": "Ada"})
+        await client.get(f"{V1}/runs/a/result?wait=20")
+        await client.put(f"{V1}/runs/b", json={"workflow": "approve"})
+        refused = await operator.post(f"{V1}/bulk", json={"action": "delete_payloads", "ids": ["a"]})
+        assert refused.status_code == 403
+        done = await bulk(client, "delete_payloads", ["a", "b"])
+        assert (done["done"], [each["execution_id"] for each in done["failures"]]) == (1, ["b"])
+        assert (await client.get(f"{V1}/runs/a")).json()["input"] is None
+        gone = await client.get(f"{V1}/runs/a/steps")
+        assert gone.status_code == 410
+        assert "by a request" in gone.json()["detail"]
+        listed = (await client.get(f"{V1}/runs")).json()["items"]
+        assert ("a", "COMPLETED") in [(each["execution_id"], each["status"]) for each in listed]
+        assert (await client.get(f"{V1}/runs/a/verification")).json()["ok"] is True
 
 
 @async_test

@@ -13,12 +13,23 @@ import httpx
 import pytest
 from tests.web.servers import Api, approve, async_test, fail, greet, served
 
-from stepwell import Status
+from stepwell import Status, workflow
 from stepwell.state.history import ExecutionSummary
 from stepwell.web.events import EventHub
 from stepwell.web.settings import HttpLimits
 
 __all__ = ["approve", "fail", "greet"]
+
+
+@workflow(name="nested")
+def nested(given: dict[str, Any]) -> int:
+    return len(given)
+
+
+@workflow(name="secretive", secrets=["pin"])
+def secretive(given: dict[str, Any]) -> int:
+    return len(given)
+
 
 RUNS = "/api/v1/runs"
 
@@ -136,6 +147,69 @@ async def test_a_filter_is_applied_and_its_fault_has_a_column():
         for text, column in (("workflow:greet size:1", 16), ("status:DONE", 8), ("oops", 1), ("status:FAILED status:FAILED", 15)):
             reply = await client.get(RUNS, params={"filter": text})
             assert (reply.status_code, reply.json()["column"]) == (422, column), text
+
+
+@async_test
+async def test_runs_are_found_by_what_is_inside_of_them():
+    async with served() as api, api.client() as client:
+        for name in ("Ada", "Eve"):
+            await api.well.start(
+                nested, {"user": {"name": name, "id": 42}, "cards": ["a", "b"]}, workspace="acme", execution_id=name
+            )
+            await ended(client, name)
+        await api.well.create("tagged", "acme")
+        async with api.well.transaction("tagged") as tx:
+            tx.set_metadata({"tags": ["vip", "eu"]})
+        await client.put(f"{RUNS}/waits", json={"workflow": "approve"})
+        await client.post(f"{RUNS}/waits/signal", json={"name": "other"})
+
+        async def found(text: str) -> list[str]:
+            reply = await client.get(RUNS, params={"filter": text})
+            assert reply.status_code == 200, reply.text
+            return sorted(each["execution_id"] for each in reply.json()["items"])
+
+        assert await found("input.user.name:Ada") == ["Ada"]
+        assert await found("input.user.id:42 input.cards.1:b") == ["Ada", "Eve"]
+        assert await found("input.user.id:43") == []
+        assert await found("input.user.name:Ada workflow:other") == []
+        assert await found("tag:vip") == ["tagged"]
+        assert await found("has:signal") == ["waits"]
+        assert await found("has:receipt-gap") == []
+        for wrong in ("input:x", "status.x:FAILED", "has:nothing", "input.user<1h"):
+            assert (await client.get(RUNS, params={"filter": wrong})).status_code == 422
+
+
+@async_test
+async def test_a_secret_of_an_input_is_not_found_by_guessing():
+    async with served() as api, api.client() as client:
+        await api.well.start(secretive, {"pin": "1234"}, workspace="acme", execution_id="s")
+        await ended(client, "s")
+        guessed = (await client.get(RUNS, params={"filter": "input.pin:1234"})).json()
+        assert guessed["items"] == []
+
+
+@async_test
+async def test_lists_are_counted_and_runs_are_expanded_when_they_are_asked_to():
+    async with served() as api, api.client() as client:
+        for number in range(5):
+            await client.put(f"{RUNS}/r{number}", json={"workflow": "greet"})
+        await ended(client, "r0")
+        plain = (await client.get(f"{RUNS}?limit=2")).json()
+        assert "count" not in plain
+        assert "expanded" not in plain["items"][0]
+        counted = (await client.get(f"{RUNS}?limit=2&count=exact")).json()
+        assert (len(counted["items"]), counted["count"]) == (2, {"value": 5, "is_exact": True})
+        assert (await client.get("/api/v1/queue/items?count=estimate")).json()["count"] == {"value": 5, "is_exact": True}
+        assert (await client.get("/api/v1/tiers?count=exact&limit=1")).json()["count"]["value"] > 1
+        assert (await client.get(f"{RUNS}?count=yes")).status_code == 422
+        shown = (await client.get(f"{RUNS}?limit=2&expand=progress,steps,item,parent")).json()["items"][0]["expanded"]
+        assert set(shown) == {"progress", "steps", "item", "parent"}
+        assert (shown["item"]["workflow_id"], shown["parent"]) == ("greet", None)
+        one = await client.get(f"{RUNS}/r0?expand=progress")
+        assert one.json()["expanded"]["progress"]["status"] == "COMPLETED"
+        assert "etag" not in one.headers
+        assert (await client.get(f"{RUNS}?expand=nothing")).status_code == 422
+        assert (await client.get(f"{RUNS}?expand=steps&limit=51")).status_code == 422
 
 
 @async_test

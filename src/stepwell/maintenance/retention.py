@@ -35,12 +35,14 @@ from stepwell.model.mutation import RemovePayloads
 from stepwell.model.plain_data import PlainRecord
 from stepwell.model.queue_item import DropItems, Item, ItemQuery, Tier, Workspace, tier_at
 from stepwell.model.retention import (
+    BY_REQUEST,
     EVERY_TIER,
     Due,
     Removal,
     RetentionAction,
     RetentionPolicy,
     Tombstone,
+    check_has_payloads,
     decode_tombstone,
     dues_of,
     encode_removal,
@@ -484,6 +486,23 @@ class RetentionOperations:
         return [Clear(path) for path in paths if self._store.totals(path).keys]
 
     # Payloads.
+
+    def remove_payloads(self, execution_id: str) -> Operation[None]:
+        """Remove the values of one execution now, as a policy would; its status, times and ids stay in the lists."""
+        head = yield from self._executions.head(execution_id)
+        if head.status not in FINAL:
+            raise Conflict(f"execution {execution_id!r} is {head.status}; its values can be removed once it has ended")
+        if (yield from read(lambda: self._is_awaited(head))):
+            raise Conflict(f"the parent of execution {execution_id!r} may still ask for its result; wait for its end")
+        check_has_payloads((yield from self._executions.newest(execution_id)).state)
+        rules = yield from read(self._rules)
+        own = rules.of(head.workspace_id)
+        policy = RetentionPolicy(tier=BY_REQUEST, payloads={head.status: 0.0}, archive=None if own is None else own.archive)
+        counts = _Counts()
+        candidate = _Candidate(head, policy, Due(RetentionAction.CLEAR, rules.now_ms), head.updated_ms)
+        yield from self._clear([candidate], rules.now_ms, counts)
+        if counts.problems:
+            raise Conflict(f"the values of {counts.problems[0]}")
 
     def _clear(self, batch: list[_Candidate], now_ms: int, counts: _Counts) -> Operation[None]:
         if not batch:

@@ -19,6 +19,7 @@ from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.status import FINAL
 
 __all__ = [
+    "BY_REQUEST",
     "EVERY_TIER",
     "Due",
     "Removal",
@@ -161,6 +162,10 @@ def items_that_end(spans: Mapping[str, Mapping[str, float]]) -> dict[tuple[str, 
     return groups
 
 
+BY_REQUEST = "by request"
+"""What stands for the tier if no policy, but somebody's request, removes the values of an execution."""
+
+
 class Removal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The note that stands in place of the result of an execution whose payloads were removed."""
 
@@ -195,9 +200,10 @@ def check_has_payloads(state: State) -> None:
     removal = removal_of(state.sections["result"].get(ONLY))
     if removal is not None:
         who = state.identity
+        rule = f"the retention policy of tier {removal.policy!r} ({removal.rule})"
         raise ExecutionRemoved(
             f"the values of execution {who.execution_id!r} were removed at {from_ms(removal.removed_ms):%Y-%m-%d %H:%M:%S} UTC by "
-            f"the retention policy of tier {removal.policy!r} ({removal.rule}); its status and times are still there",
+            f"{'a request' if removal.policy == BY_REQUEST else rule}; its status and times are still there",
             execution_id=who.execution_id,
             workspace_id=who.workspace_id,
             removed_ms=removal.removed_ms,

@@ -31,14 +31,13 @@ from stepwell.runtime.definitions import DefinitionSummary
 from stepwell.runtime.progress import Progress
 from stepwell.runtime.step_history import StepRecord
 from stepwell.state.conversations import ConversationSummary, Turn
-from stepwell.state.history import ExecutionSummary
 from stepwell.state.remote_locks import RemoteHold
 from stepwell.state.request_log import AuditEntry
 from stepwell.web.api.approvals import CreatedLink, OpenOffer
 from stepwell.web.api.bulk import BulkReport
 from stepwell.web.api.definitions import CheckResult, DefinitionView, WorkflowView
 from stepwell.web.api.queue import EnqueuedItem
-from stepwell.web.api.runs import Accepted, ReceiptView, RunCount, RunHours, RunState, RunView, StartedRun
+from stepwell.web.api.runs import Accepted, ListedRun, ReceiptView, RunCount, RunHours, RunState, RunView, StartedRun
 from stepwell.web.api.state import ConversationView, EntryView, ScopeView, Sum
 from stepwell.web.api.system import CallerInfo, SystemInfo
 from stepwell.web.api.webhooks import ReceiverView, WebhookView
@@ -169,20 +168,30 @@ class Operations:
         )
 
     def list_runs(
-        self, *, filter: str = "", limit: int = 50, cursor: str | None = None, workspace: str | None = None
-    ) -> Page[ExecutionSummary]:
+        self,
+        *,
+        filter: str = "",
+        limit: int = 50,
+        cursor: str | None = None,
+        count: Literal["exact", "estimate"] | None = None,
+        expand: str | None = None,
+        workspace: str | None = None,
+    ) -> Page[ListedRun]:
         """Return a page of runs, newest first.
 
         - ``filter``: terms such as ``status:FAILED workflow:checkout``.
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``count``: count the runs that match, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand.
+        - ``expand``: what to add to each run, with commas: ``item``, ``parent``, ``progress`` or ``steps``. A page has at most
+          50 runs then.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
             "GET",
             "/runs",
-            {200: Page[ExecutionSummary]},
-            {"filter": filter, "limit": limit, "cursor": cursor, "workspace": workspace},
+            {200: Page[ListedRun]},
+            {"filter": filter, "limit": limit, "cursor": cursor, "count": count, "expand": expand, "workspace": workspace},
             None,
             {},
         )
@@ -232,13 +241,16 @@ class Operations:
             {"Idempotency-Key": idempotency_key, "Prefer": prefer},
         )
 
-    def get_run(self, execution_id: str, *, workspace: str | None = None) -> RunView:
+    def get_run(self, execution_id: str, *, expand: str | None = None, workspace: str | None = None) -> RunView:
         """Return a run.
 
         - ``execution_id``: the run.
+        - ``expand``: what to add to the run, with commas: ``item``, ``parent``, ``progress`` or ``steps``.
         - ``workspace``: the workspace, with a token for all of the store.
         """
-        return self._call("GET", f"/runs/{quote(execution_id, safe='')}", {200: RunView}, {"workspace": workspace}, None, {})
+        return self._call(
+            "GET", f"/runs/{quote(execution_id, safe='')}", {200: RunView}, {"expand": expand, "workspace": workspace}, None, {}
+        )
 
     def put_run(
         self,
@@ -548,18 +560,19 @@ class Operations:
     def bulk_runs(
         self,
         *,
-        action: Literal["cancel", "retry", "delete"],
+        action: Literal["cancel", "retry", "pause", "resume", "fork", "delete_payloads", "delete"],
         ids: list[str],
         filter: str = "",
         hash: str | None = None,
         idempotency_key: str | None = None,
         workspace: str | None = None,
     ) -> BulkReport:
-        """Cancel, retry or delete the runs that match; without a hash, only say which.
+        """Act on the runs that match: cancel, retry, pause, resume, fork or delete; without a hash, only say which.
 
         Return a ``BulkReport``.
 
-        - ``action``: what to do with the runs.
+        - ``action``: what to do with the runs. ``fork`` starts a run from the newest state of each; the two that delete need
+          the role admin.
         - ``ids``: these runs, instead of those that match a filter.
         - ``filter``: terms such as ``status:FAILED workflow:checkout``.
         - ``hash``: what a dry run returned; without it, this is a dry run.
@@ -711,20 +724,27 @@ class Operations:
         )
 
     def list_items(
-        self, *, filter: str = "", limit: int = 50, cursor: str | None = None, workspace: str | None = None
+        self,
+        *,
+        filter: str = "",
+        limit: int = 50,
+        cursor: str | None = None,
+        count: Literal["exact", "estimate"] | None = None,
+        workspace: str | None = None,
     ) -> Page[ItemSummary]:
         """Return a page of items, newest first.
 
         - ``filter``: terms such as ``status:FAILED queue:mail``.
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``count``: count the items that match, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
             "GET",
             "/queue/items",
             {200: Page[ItemSummary]},
-            {"filter": filter, "limit": limit, "cursor": cursor, "workspace": workspace},
+            {"filter": filter, "limit": limit, "cursor": cursor, "count": count, "workspace": workspace},
             None,
             {},
         )
@@ -934,15 +954,28 @@ class Operations:
             {"Idempotency-Key": idempotency_key},
         )
 
-    def list_schedules(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[ScheduleSummary]:
+    def list_schedules(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        count: Literal["exact", "estimate"] | None = None,
+        workspace: str | None = None,
+    ) -> Page[ScheduleSummary]:
         """Return the schedules of the workspace.
 
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``count``: count the items, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
-            "GET", "/schedules", {200: Page[ScheduleSummary]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+            "GET",
+            "/schedules",
+            {200: Page[ScheduleSummary]},
+            {"limit": limit, "cursor": cursor, "count": count, "workspace": workspace},
+            None,
+            {},
         )
 
     def get_schedule(self, name: str, *, workspace: str | None = None) -> ScheduleSummary:
@@ -1130,31 +1163,50 @@ class Operations:
             {},
         )
 
-    def list_workflows(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[WorkflowView]:
+    def list_workflows(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        count: Literal["exact", "estimate"] | None = None,
+        workspace: str | None = None,
+    ) -> Page[WorkflowView]:
         """Return the workflows that can be started here: functions of this server, and stored definitions.
 
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``count``: count the items, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
-            "GET", "/workflows", {200: Page[WorkflowView]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+            "GET",
+            "/workflows",
+            {200: Page[WorkflowView]},
+            {"limit": limit, "cursor": cursor, "count": count, "workspace": workspace},
+            None,
+            {},
         )
 
     def list_definitions(
-        self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        count: Literal["exact", "estimate"] | None = None,
+        workspace: str | None = None,
     ) -> Page[DefinitionSummary]:
         """Return the stored definitions.
 
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``count``: count the items, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
             "GET",
             "/definitions",
             {200: Page[DefinitionSummary]},
-            {"limit": limit, "cursor": cursor, "workspace": workspace},
+            {"limit": limit, "cursor": cursor, "count": count, "workspace": workspace},
             None,
             {},
         )
@@ -1254,15 +1306,28 @@ class Operations:
             {"Idempotency-Key": idempotency_key},
         )
 
-    def list_workspaces(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[Workspace]:
+    def list_workspaces(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        count: Literal["exact", "estimate"] | None = None,
+        workspace: str | None = None,
+    ) -> Page[Workspace]:
         """Return the workspaces that the caller reaches.
 
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``count``: count the items, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
-            "GET", "/workspaces", {200: Page[Workspace]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+            "GET",
+            "/workspaces",
+            {200: Page[Workspace]},
+            {"limit": limit, "cursor": cursor, "count": count, "workspace": workspace},
+            None,
+            {},
         )
 
     def get_workspace(self, workspace_id: str, *, workspace: str | None = None) -> Workspace:
@@ -1367,7 +1432,7 @@ class Operations:
         Return a ``Workspace``.
 
         - ``workspace_id``: the workspace.
-        - ``limit``: the size of a page, 1 to 200.
+        - ``limit``: the name of the limit.
         - ``value``: None: no limit.
         - ``ttl_ms``: how long the override holds.
         - ``reason``: the reason, for people who look at the workspace.
@@ -1391,7 +1456,7 @@ class Operations:
         Return a ``Workspace``.
 
         - ``workspace_id``: the workspace.
-        - ``limit``: the size of a page, 1 to 200.
+        - ``limit``: the name of the limit.
         - ``if_match``: the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.
         - ``workspace``: the workspace, with a token for all of the store.
         """
@@ -1404,14 +1469,24 @@ class Operations:
             {"If-Match": if_match},
         )
 
-    def list_tiers(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[Tier]:
+    def list_tiers(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        count: Literal["exact", "estimate"] | None = None,
+        workspace: str | None = None,
+    ) -> Page[Tier]:
         """Return the tiers.
 
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``count``: count the items, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand.
         - ``workspace``: the workspace, with a token for all of the store.
         """
-        return self._call("GET", "/tiers", {200: Page[Tier]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {})
+        return self._call(
+            "GET", "/tiers", {200: Page[Tier]}, {"limit": limit, "cursor": cursor, "count": count, "workspace": workspace}, None, {}
+        )
 
     def get_tier(self, tier: str, *, workspace: str | None = None) -> Tier:
         """Return a tier.
@@ -1469,15 +1544,28 @@ class Operations:
             {"If-Match": if_match, "If-None-Match": if_none_match},
         )
 
-    def list_tokens(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[AccessToken]:
+    def list_tokens(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        count: Literal["exact", "estimate"] | None = None,
+        workspace: str | None = None,
+    ) -> Page[AccessToken]:
         """Return the access tokens of the workspace.
 
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``count``: count the items, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
-            "GET", "/access_tokens", {200: Page[AccessToken]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+            "GET",
+            "/access_tokens",
+            {200: Page[AccessToken]},
+            {"limit": limit, "cursor": cursor, "count": count, "workspace": workspace},
+            None,
+            {},
         )
 
     def create_token(
@@ -1527,15 +1615,28 @@ class Operations:
             "GET", "/audit", {200: Page[AuditEntry]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
         )
 
-    def list_retention(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[RetentionPolicy]:
+    def list_retention(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        count: Literal["exact", "estimate"] | None = None,
+        workspace: str | None = None,
+    ) -> Page[RetentionPolicy]:
         """Return the retention policies of the tiers.
 
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``count``: count the items, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
-            "GET", "/retention", {200: Page[RetentionPolicy]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+            "GET",
+            "/retention",
+            {200: Page[RetentionPolicy]},
+            {"limit": limit, "cursor": cursor, "count": count, "workspace": workspace},
+            None,
+            {},
         )
 
     def plan_retention(self, *, within_ms: int = 0, limit: int = 100, workspace: str | None = None) -> RetentionPlan:
@@ -1575,15 +1676,28 @@ class Operations:
             "GET", f"/tombstones/{quote(execution_id, safe='')}", {200: Tombstone}, {"workspace": workspace}, None, {}
         )
 
-    def list_scopes(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[ScopeView]:
+    def list_scopes(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        count: Literal["exact", "estimate"] | None = None,
+        workspace: str | None = None,
+    ) -> Page[ScopeView]:
         """Return the scopes of the workspace that hold something.
 
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``count``: count the items, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
-            "GET", "/state", {200: Page[ScopeView]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+            "GET",
+            "/state",
+            {200: Page[ScopeView]},
+            {"limit": limit, "cursor": cursor, "count": count, "workspace": workspace},
+            None,
+            {},
         )
 
     def list_keys(
@@ -1591,7 +1705,7 @@ class Operations:
     ) -> Page[str]:
         """Return a page of keys, sorted.
 
-        - ``scope``: the kind and the names of the scope, such as ``workspace``, ``workflow:checkout`` or ``custom:prices``.
+        - ``scope``: the kind and the names of the scope, such as ``workspace`` or ``custom:prices``.
         - ``prefix``: list only keys that begin with this.
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
@@ -1609,7 +1723,7 @@ class Operations:
     def get_entry(self, scope: str, key: str, *, workspace: str | None = None) -> EntryView:
         """Return a key with its value.
 
-        - ``scope``: the kind and the names of the scope, such as ``workspace``, ``workflow:checkout`` or ``custom:prices``.
+        - ``scope``: the kind and the names of the scope, such as ``workspace`` or ``custom:prices``.
         - ``key``: the key.
         - ``workspace``: the workspace, with a token for all of the store.
         """
@@ -1637,7 +1751,7 @@ class Operations:
 
         Return an ``EntryView``.
 
-        - ``scope``: the kind and the names of the scope, such as ``workspace``, ``workflow:checkout`` or ``custom:prices``.
+        - ``scope``: the kind and the names of the scope, such as ``workspace`` or ``custom:prices``.
         - ``key``: the key.
         - ``value``: the value.
         - ``ttl_ms``: after this time the key is gone; None keeps it for ever.
@@ -1657,7 +1771,7 @@ class Operations:
     def delete_entry(self, scope: str, key: str, *, if_match: str | None = None, workspace: str | None = None) -> None:
         """Delete a key.
 
-        - ``scope``: the kind and the names of the scope, such as ``workspace``, ``workflow:checkout`` or ``custom:prices``.
+        - ``scope``: the kind and the names of the scope, such as ``workspace`` or ``custom:prices``.
         - ``key``: the key.
         - ``if_match``: the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -1678,7 +1792,7 @@ class Operations:
 
         Return a ``Sum``.
 
-        - ``scope``: the kind and the names of the scope, such as ``workspace``, ``workflow:checkout`` or ``custom:prices``.
+        - ``scope``: the kind and the names of the scope, such as ``workspace`` or ``custom:prices``.
         - ``key``: the key.
         - ``by``: what to add; a negative number subtracts.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
@@ -1694,20 +1808,27 @@ class Operations:
         )
 
     def list_conversations(
-        self, *, user: str, limit: int = 50, cursor: str | None = None, workspace: str | None = None
+        self,
+        *,
+        user: str,
+        limit: int = 50,
+        cursor: str | None = None,
+        count: Literal["exact", "estimate"] | None = None,
+        workspace: str | None = None,
     ) -> Page[ConversationSummary]:
         """Return a user's conversations.
 
         - ``user``: the user whose conversations to list.
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``count``: count them, too.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
             "GET",
             "/conversations",
             {200: Page[ConversationSummary]},
-            {"user": user, "limit": limit, "cursor": cursor, "workspace": workspace},
+            {"user": user, "limit": limit, "cursor": cursor, "count": count, "workspace": workspace},
             None,
             {},
         )
@@ -1845,15 +1966,28 @@ class Operations:
             {"Idempotency-Key": idempotency_key},
         )
 
-    def list_webhooks(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[WebhookEndpoint]:
+    def list_webhooks(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        count: Literal["exact", "estimate"] | None = None,
+        workspace: str | None = None,
+    ) -> Page[WebhookEndpoint]:
         """Return the endpoints of the workspace.
 
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``count``: count the items, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
-            "GET", "/webhooks", {200: Page[WebhookEndpoint]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+            "GET",
+            "/webhooks",
+            {200: Page[WebhookEndpoint]},
+            {"limit": limit, "cursor": cursor, "count": count, "workspace": workspace},
+            None,
+            {},
         )
 
     def get_webhook(self, webhook: str, *, workspace: str | None = None) -> WebhookEndpoint:
@@ -1921,18 +2055,26 @@ class Operations:
         """
         self._call("DELETE", f"/webhooks/{quote(webhook, safe='')}", {204: None}, {"workspace": workspace}, None, {})
 
-    def list_receivers(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[WebhookReceiver]:
+    def list_receivers(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        count: Literal["exact", "estimate"] | None = None,
+        workspace: str | None = None,
+    ) -> Page[WebhookReceiver]:
         """Return the addresses of the workspace that take messages.
 
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``count``: count the items, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
             "GET",
             "/webhook_receivers",
             {200: Page[WebhookReceiver]},
-            {"limit": limit, "cursor": cursor, "workspace": workspace},
+            {"limit": limit, "cursor": cursor, "count": count, "workspace": workspace},
             None,
             {},
         )
@@ -1964,18 +2106,26 @@ class Operations:
         """
         self._call("DELETE", f"/webhook_receivers/{quote(webhook, safe='')}", {204: None}, {"workspace": workspace}, None, {})
 
-    def list_deliveries(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[WebhookDelivery]:
+    def list_deliveries(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        count: Literal["exact", "estimate"] | None = None,
+        workspace: str | None = None,
+    ) -> Page[WebhookDelivery]:
         """Return the messages that were not accepted yet.
 
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``count``: count the items, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
             "GET",
             "/webhook_deliveries",
             {200: Page[WebhookDelivery]},
-            {"limit": limit, "cursor": cursor, "workspace": workspace},
+            {"limit": limit, "cursor": cursor, "count": count, "workspace": workspace},
             None,
             {},
         )
@@ -2000,15 +2150,28 @@ class Operations:
             {"Idempotency-Key": idempotency_key},
         )
 
-    def list_backups(self, *, limit: int = 50, cursor: str | None = None, workspace: str | None = None) -> Page[BackupSummary]:
+    def list_backups(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        count: Literal["exact", "estimate"] | None = None,
+        workspace: str | None = None,
+    ) -> Page[BackupSummary]:
         """Return the backups that this server keeps, the oldest first.
 
         - ``limit``: the size of a page, 1 to 200.
         - ``cursor``: the ``next_cursor`` of the page before; None for the first page.
+        - ``count``: count the items, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand.
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call(
-            "GET", "/backups", {200: Page[BackupSummary]}, {"limit": limit, "cursor": cursor, "workspace": workspace}, None, {}
+            "GET",
+            "/backups",
+            {200: Page[BackupSummary]},
+            {"limit": limit, "cursor": cursor, "count": count, "workspace": workspace},
+            None,
+            {},
         )
 
     def make_backup(self, *, keep: int = 7, idempotency_key: str | None = None, workspace: str | None = None) -> BackupReport:

@@ -9,6 +9,8 @@ import msgspec
 
 import stepwell
 from stepwell.web.chosen_fields import choosable_fields
+from stepwell.web.field_docs import field_docs
+from stepwell.web.parameter_docs import PARAMETERS, PATH_PARAMETERS
 from stepwell.web.problem import KINDS
 from stepwell.web.route import NoQuery, Page, Route, RouteTable
 
@@ -145,27 +147,54 @@ def _success(route: Route, reply: Any, schemas: dict[str, Any]) -> dict[str, Any
 
 
 def _parameters(route: Route, schemas: dict[str, Any], components: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1, "maxLength": 512}}
-        for name in route.parameters
-    ]
+    text = {"type": "string", "minLength": 1, "maxLength": 512}
+    found = [_parameter(name, "path", text, is_required=True) for name in route.parameters]
     if route.query is not NoQuery:
-        name = cast("str", schemas[str(route.query)]["$ref"]).rpartition("/")[2]
+        name, about = cast("str", schemas[str(route.query)]["$ref"]).rpartition("/")[2], field_docs(route.query)
         schema = components[name]
         for field, kind in schema["properties"].items():
-            found.append({"name": field, "in": "query", "required": field in schema.get("required", ()), "schema": kind})
+            is_required = field in schema.get("required", ())
+            found.append(_parameter(field, "query", kind, is_required=is_required, about=about.get(field)))
     if route.role is not None:
-        schema = {"type": "string", "minLength": 1, "maxLength": 512}
-        about = "The workspace; only with a token for all of the store."
-        found.append({"name": "workspace", "in": "query", "required": False, "schema": schema, "description": about})
-    if choosable_fields(route):
-        about = "Only these fields of the reply, or of each item of a list, with commas."
-        found.append({"name": "fields", "in": "query", "required": False, "schema": {"type": "string"}, "description": about})
+        found.append(_parameter("workspace", "query", text))
+    if choosable := choosable_fields(route):
+        found.append({**_parameter("fields", "query", {"type": "string"}), "example": ",".join(choosable[:2])})
     if route.method == "POST":
         key = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
-        found.append({"name": "Idempotency-Key", "in": "header", "required": False, "schema": key})
+        found.append(_parameter("Idempotency-Key", "header", key))
     etag = {"type": "string", "pattern": r'^("[0-9a-zA-Z]+"|\*)$'}
     for header in route.conditions:
         schema = etag if header == "If-Match" else {"type": "string", "enum": ["*"]}
-        found.append({"name": header, "in": "header", "required": route.needs_if_match, "schema": schema})
+        found.append(_parameter(header, "header", schema, is_required=route.needs_if_match))
     return found
+
+
+def _parameter(
+    name: str, where: str, schema: dict[str, Any], *, is_required: bool = False, about: str | None = None
+) -> dict[str, Any]:
+    """Return a parameter with its meaning and an example.
+
+    - ``about``: the docstring of its field, which wins over what is known of its name.
+    """
+    known = (PATH_PARAMETERS if where == "path" else PARAMETERS)[name.lower().replace("-", "_")]
+    example = _fitting(known.example, schema)
+    return {
+        "name": name,
+        "in": where,
+        "required": is_required,
+        "schema": schema,
+        "description": (about or known.about).replace("``", "`"),
+        "example": example,
+    }
+
+
+def _fitting(example: object, schema: dict[str, Any]) -> object:
+    """Return an example that a schema takes: the same name may be a number here and a choice there."""
+    kinds: list[dict[str, Any]] = [schema, *schema.get("anyOf", ())]
+    choices = next((each["enum"] for each in kinds if "enum" in each), None)
+    if choices is not None and example not in choices:
+        return choices[0]
+    is_number = any(each.get("type") in ("integer", "number") for each in kinds)
+    if is_number and not isinstance(example, int):
+        return next((each["minimum"] for each in kinds if "minimum" in each), 1)
+    return example

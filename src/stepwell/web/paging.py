@@ -9,18 +9,24 @@ import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
 from stepwell.web.problem import HttpProblem
-from stepwell.web.route import Call, Page, Reply
+from stepwell.web.route import Call, Page, PageCount, Reply
 
-__all__ = ["Count", "CursorSigner", "PageQuery", "page_reply", "sorted_page"]
+__all__ = ["MOST_COUNTED", "Count", "CountedQuery", "Counting", "CursorSigner", "PageQuery", "page_reply", "sorted_page"]
 
 Count = Annotated[int, Meta(ge=1, le=200)]
 """The size of a page."""
+
+
+Counting = Literal["exact", "estimate"]
+"""How to count the items of a list: all of them, up to a hundred thousand, or a thousand at most."""
+
+MOST_COUNTED = {"exact": 100_000, "estimate": 1_000}
 
 
 class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,16 +36,25 @@ class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cursor: str | None = None
 
 
-def page_reply(call: Call, items: list[Any], cursor: str | None) -> Reply:
+class CountedQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
+    """The query of a list whose items can be counted."""
+
+    count: Counting | None = None
+    """Count the items, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand."""
+
+
+def page_reply(call: Call, items: list[Any], cursor: str | None, count: PageCount | None = None) -> Reply:
     """Return a page, with the ``Link`` to the next one.
 
     - ``cursor``: of the next page; None if this is the last one.
+    - ``count``: of the whole list, if the query asks for it.
     """
     headers: dict[str, str] = {}
     if cursor is not None:
         url = call.request.url.include_query_params(cursor=cursor)
         headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
-    return Reply(Page(items=items, next_cursor=cursor, has_more=cursor is not None), headers=headers)
+    page = Page(items=items, next_cursor=cursor, has_more=cursor is not None, count=UNSET if count is None else count)
+    return Reply(page, headers=headers)
 
 
 async def sorted_page(call: Call, found: Sequence[Any], key: Callable[[Any], str], binding: object) -> Reply:
@@ -47,12 +62,13 @@ async def sorted_page(call: Call, found: Sequence[Any], key: Callable[[Any], str
 
     - ``binding``: what the cursor is valid for, beside the workspace.
     """
-    query: PageQuery = call.query
+    query: CountedQuery = call.query
     signer, bound = await call.server.signer(), [call.workspace, call.identity.workspace, binding]
     after = "" if query.cursor is None else signer.position(bound, query.cursor)
     left = sorted((each for each in found if key(each) > after), key=key)
     page = left[: query.limit]
-    return page_reply(call, page, signer.cursor(bound, key(page[-1])) if len(left) > len(page) else None)
+    count = None if query.count is None else PageCount(value=len(found), is_exact=True)
+    return page_reply(call, page, signer.cursor(bound, key(page[-1])) if len(left) > len(page) else None, count)
 
 
 _MAC_BYTES = 16

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import unquote
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from stepwell.app.awaited import AsyncStepwell
 from stepwell.model.access import Identity, Role
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from stepwell.web.server_state import Server
 
-__all__ = ["Call", "NoQuery", "Page", "Reply", "Route", "RouteTable", "api_route", "quoted_etag"]
+__all__ = ["Call", "NoQuery", "Page", "PageCount", "Reply", "Route", "RouteTable", "api_route", "quoted_etag"]
 
 T = TypeVar("T")
 
@@ -54,6 +55,14 @@ class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a route that takes none."""
 
 
+class PageCount(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of items that a list has."""
+
+    value: int
+    is_exact: bool
+    """False if there are more, which were not counted."""
+
+
 class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """A page of a list."""
 
@@ -61,6 +70,8 @@ class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     next_cursor: str | None = None
     """Pass it as ``cursor`` for the next page; null on the last one."""
     has_more: bool = False
+    count: PageCount | UnsetType = UNSET
+    """Of the whole list; only if the query asks for it."""
 
 
 @dataclass

@@ -99,6 +99,16 @@ class AsyncRetention:
         """Remove all that is due now, and return what was removed. Workers do it regularly."""
         return await self._driver.run(self._do.sweep(inf))
 
+    async def remove_payloads(self, execution_id: Id) -> None:
+        """Remove the values of one execution now: inputs, outputs, variables and context. Its row and its proof of existence stay.
+
+        - ``execution_id``: the execution, which must have ended.
+
+        Raise ``NotFound`` if there is none, ``Conflict`` if it has not ended or a parent may still ask for its result, and
+        ``ExecutionRemoved`` if its values were removed before.
+        """
+        await self._driver.run(self._do.remove_payloads(id_text(execution_id)))
+
     async def tombstone(self, execution_id: Id) -> Tombstone:
         """Return what is left of an execution that was removed.
 

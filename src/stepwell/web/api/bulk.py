@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from stepwell.errors import NotFound
 from stepwell.model.access import Role
+from stepwell.model.ids import new_id
 from stepwell.web.api.runs import RUN_FIELDS, check_owned, find_runs, preferred_wait
 from stepwell.web.bulk_operations import BulkFailure, BulkOperation
 from stepwell.web.filters import parse_filter
@@ -28,8 +29,8 @@ _WAIT_SECONDS = 2.0
 class BulkAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An action on the runs that match."""
 
-    action: Literal["cancel", "retry", "delete"]
-    """What to do with the runs."""
+    action: Literal["cancel", "retry", "pause", "resume", "fork", "delete_payloads", "delete"]
+    """What to do with the runs. ``fork`` starts a run from the newest state of each; the two that delete need the role admin."""
     filter: str = ""
     """Terms such as ``status:FAILED workflow:checkout``."""
     ids: Annotated[list[Annotated[str, Meta(min_length=1, max_length=512)]], Meta(max_length=1_000)] = []
@@ -60,9 +61,9 @@ class BulkReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def bulk_runs(call: Call) -> Reply:
-    """Cancel, retry or delete the runs that match; without a hash, only say which."""
+    """Act on the runs that match: cancel, retry, pause, resume, fork or delete; without a hash, only say which."""
     body: BulkAction = call.body
-    if body.action == "delete" and not call.identity.role.allows(Role.ADMIN):
+    if body.action in ("delete", "delete_payloads") and not call.identity.role.allows(Role.ADMIN):
         raise HttpProblem("forbidden", f"deleting needs the role {Role.ADMIN}, and the token has {call.identity.role}")
     terms = parse_filter(body.filter, RUN_FIELDS)
     if bool(terms) is bool(body.ids):
@@ -145,6 +146,15 @@ async def _act(call: Call, action: str, execution_id: str) -> None:
             await call.well.run(execution_id).cancel()
         case "retry":
             await call.well.run(execution_id).retry()
+        case "pause":
+            reason = call.request.headers.get("stepwell-reason", "")
+            await call.well.run(execution_id).pause(reason, by=call.identity.name)
+        case "resume":
+            await call.well.run(execution_id).resume()
+        case "fork":
+            await call.well.fork(execution_id, new_id())
+        case "delete_payloads":
+            await call.well.retention.remove_payloads(execution_id)
         case _:
             await call.well.delete(execution_id)
 

@@ -18,7 +18,7 @@ from stepwell.kernel.soundness.explorer import explore
 from stepwell.model.access import Role
 from stepwell.model.value import Value, decode
 from stepwell.runtime.definitions import DefinitionSummary
-from stepwell.web.paging import PageQuery, sorted_page
+from stepwell.web.paging import CountedQuery, sorted_page
 from stepwell.web.problem import HttpProblem
 from stepwell.web.route import Call, Page, Reply, api_route
 
@@ -185,8 +185,8 @@ async def activate_definition(call: Call) -> Reply:
 
 
 ROUTES = (
-    api_route("GET /workflows", list_workflows, Page[WorkflowView], query=PageQuery),
-    api_route("GET /definitions", list_definitions, Page[DefinitionSummary], query=PageQuery),
+    api_route("GET /workflows", list_workflows, Page[WorkflowView], query=CountedQuery),
+    api_route("GET /definitions", list_definitions, Page[DefinitionSummary], query=CountedQuery),
     api_route("GET /definitions/{name}", get_definition, DefinitionView, query=VersionQuery),
     api_route("GET /definitions/{name}/drawing", draw_definition, query=VersionQuery, media="image/svg+xml"),
     api_route("GET /definitions/{name}/check", check_definition, CheckResult, query=VersionQuery),

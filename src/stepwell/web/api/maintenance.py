@@ -17,7 +17,7 @@ from stepwell.maintenance.backup import BackupReport, BackupSummary, BackupVerif
 from stepwell.maintenance.backup_files import MANIFEST
 from stepwell.maintenance.state_migration import MigrationReport
 from stepwell.model.access import Role
-from stepwell.web.paging import PageQuery, sorted_page
+from stepwell.web.paging import CountedQuery, sorted_page
 from stepwell.web.problem import HttpProblem
 from stepwell.web.route import Call, Page, Reply, api_route
 
@@ -93,7 +93,7 @@ async def migrate_state(call: Call) -> Reply:
 _ADMIN = {"is_store_wide": True, "is_admin_bind": True}
 
 ROUTES = (
-    api_route("GET /backups", list_backups, Page[BackupSummary], Role.ADMIN, query=PageQuery, **_ADMIN),
+    api_route("GET /backups", list_backups, Page[BackupSummary], Role.ADMIN, query=CountedQuery, **_ADMIN),
     api_route("POST /backups", make_backup, BackupReport, Role.ADMIN, body=MakeBackup, is_body_optional=True, status=201, **_ADMIN),
     api_route("GET /backups/check", check_backup, BackupVerification, Role.ADMIN, **_ADMIN),
     api_route(

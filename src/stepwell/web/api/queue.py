@@ -19,15 +19,17 @@ from stepwell.queue.item import ItemSummary, no_item
 from stepwell.queue.statistics import Demand, LaneStats
 from stepwell.queue.worker_presence import WorkerPresence
 from stepwell.web.filters import parse_filter
-from stepwell.web.paging import Count, page_reply
+from stepwell.web.paging import MOST_COUNTED, Count, Counting, page_reply
 from stepwell.web.preconditions import check_edit, etag_of
 from stepwell.web.problem import HttpProblem
-from stepwell.web.route import Call, Page, Reply, api_route
+from stepwell.web.route import Call, Page, PageCount, Reply, api_route
 
 __all__ = ["ITEM_FIELDS", "ROUTES", "EnqueueBody", "EnqueuedItem"]
 
 ITEM_FIELDS = {"status": frozenset(map(str, ItemStatus)), "workflow": None, "queue": None}
 """The fields by which items are filtered."""
+
+_COUNTED_AT_ONCE = 1_000
 
 Name = Annotated[str, Meta(min_length=1, max_length=512)]
 Milliseconds = Annotated[int, Meta(ge=0, le=3_153_600_000_000)]
@@ -40,6 +42,8 @@ class ItemList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Terms such as ``status:FAILED queue:mail``."""
     limit: Count = 50
     cursor: str | None = None
+    count: Counting | None = None
+    """Count the items that match, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand."""
 
 
 class EnqueueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,7 +102,19 @@ async def list_items(call: Call) -> Reply:
     found = await call.well.queue.list(workspace=call.workspace, before=before, limit=query.limit + 1, **terms)
     page = found[: query.limit]
     cursor = signer.cursor(binding, msgspec.structs.replace(page[-1], input=None)) if len(found) > len(page) else None
-    return page_reply(call, page, cursor)
+    return page_reply(call, page, cursor, None if query.count is None else await _counted(call, terms, query.count))
+
+
+async def _counted(call: Call, terms: dict[str, str], how: Counting) -> PageCount:
+    """Return how many items match, without holding more than a page of them."""
+    value, before = 0, None
+    for _ in range(MOST_COUNTED[how] // _COUNTED_AT_ONCE):
+        found = await call.well.queue.list(workspace=call.workspace, before=before, limit=_COUNTED_AT_ONCE, **terms)
+        value += len(found)
+        if len(found) < _COUNTED_AT_ONCE:
+            return PageCount(value=value, is_exact=True)
+        before = found[-1]
+    return PageCount(value=value, is_exact=False)
 
 
 async def enqueue_item(call: Call) -> Reply:

@@ -13,7 +13,7 @@ from msgspec import Meta
 from stepwell.maintenance.retention import RetentionPlan
 from stepwell.model.access import Role
 from stepwell.model.retention import RetentionPolicy, Tombstone, no_tombstone
-from stepwell.web.paging import PageQuery, page_reply, sorted_page
+from stepwell.web.paging import CountedQuery, PageQuery, page_reply, sorted_page
 from stepwell.web.route import Call, Page, Reply, api_route
 
 __all__ = ["ROUTES"]
@@ -62,7 +62,7 @@ async def get_tombstone(call: Call) -> Reply:
 
 
 ROUTES = (
-    api_route("GET /retention", list_retention, Page[RetentionPolicy], query=PageQuery, is_store_wide=True),
+    api_route("GET /retention", list_retention, Page[RetentionPolicy], query=CountedQuery, is_store_wide=True),
     api_route("GET /retention/plan", plan_retention, RetentionPlan, Role.VIEWER, query=PlanQuery, is_store_wide=True),
     api_route("GET /tombstones", list_tombstones, Page[Tombstone], query=PageQuery),
     api_route("GET /tombstones/{execution_id}", get_tombstone, Tombstone),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import msgspec
@@ -30,10 +30,11 @@ from stepwell.state.request_log import KeptReply
 from stepwell.web.authentication import credentials_of
 from stepwell.web.events import Event, EventResponse
 from stepwell.web.filters import SPAN, parse_filter
-from stepwell.web.paging import Count, PageQuery, page_reply
+from stepwell.web.paging import MOST_COUNTED, Count, Counting, PageQuery, page_reply
 from stepwell.web.preconditions import check_if_match
 from stepwell.web.problem import HttpProblem
-from stepwell.web.route import Call, Page, Reply, api_route
+from stepwell.web.route import Call, Page, PageCount, Reply, api_route
+from stepwell.web.run_contents import CONTENT_FIELDS, Expanded, expanded, expansions, has_content, input_of, reads_content
 
 __all__ = [
     "ROUTES",
@@ -49,12 +50,16 @@ __all__ = [
 
 STREAM_FIELDS: dict[str, frozenset[str] | None] = {"status": frozenset(map(str, Status)), "workflow": None}
 """The fields by which streams of runs are filtered."""
-RUN_FIELDS = STREAM_FIELDS | {"id": None, "parent": None, "error": None, "tenant": None, "age": SPAN, "duration": SPAN}
+RUN_FIELDS = (
+    STREAM_FIELDS | {"id": None, "parent": None, "error": None, "tenant": None, "age": SPAN, "duration": SPAN} | CONTENT_FIELDS
+)
 """The fields by which runs are filtered; ``id`` and ``error`` are a part of it, and ``tenant`` is a workspace."""
 _SCANNED = 2_000
 """Runs that one page looks at, at most, for terms that no index has: the page may be short then, with a cursor for the rest."""
 _READ = 500
-"""The same if the failures of runs have to be read."""
+"""The same if runs have to be read."""
+_VERIFIED = 100
+"""The same if all receipts of each run have to be read."""
 _COUNTED = 1_000
 _LARGEST_READ = 1_000
 """Runs that are read from the store at once."""
@@ -71,6 +76,24 @@ class RunList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Terms such as ``status:FAILED workflow:checkout``."""
     limit: Count = 50
     cursor: str | None = None
+    count: Counting | None = None
+    """Count the runs that match, too: ``estimate`` a thousand at most, ``exact`` a hundred thousand."""
+    expand: str | None = None
+    """What to add to each run, with commas: ``item``, ``parent``, ``progress`` or ``steps``. A page has at most 50 runs then."""
+
+
+class ListedRun(ExecutionSummary, frozen=True, kw_only=True):
+    """A run in a list."""
+
+    expanded: Expanded | UnsetType = UNSET
+    """What the query names in ``expand``."""
+
+
+class RunQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to add to a run."""
+
+    expand: str | None = None
+    """What to add to the run, with commas: ``item``, ``parent``, ``progress`` or ``steps``."""
 
 
 class StartRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -130,6 +153,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a COMPLETED run."""
     error: RunError | None = None
     """Why a FAILED run failed."""
+    expanded: Expanded | UnsetType = UNSET
+    """What the query names in ``expand``."""
 
 
 class ReceiptView(msgspec.Struct, frozen=True, kw_only=True):
@@ -280,19 +305,10 @@ async def view_of(call: Call, summary: ExecutionSummary) -> RunView:
         updated_at=summary.updated_at,
         parent_id=summary.parent_id,
         item_id=state.identity.item_id,
-        input=_input_of(state.trigger),
+        input=input_of(state.trigger),
         output=result.get("output"),
         error=failure,
     )
-
-
-def _input_of(trigger: object) -> Value:
-    """Return what a run was started with: the input of a plain trigger, else the whole trigger."""
-    plain = cast("object", msgspec.to_builtins(trigger))
-    if not isinstance(plain, dict):
-        return plain
-    fields = cast("dict[str, Any]", plain)
-    return fields.get("input", fields)
 
 
 def location_of(call: Call, execution_id: str) -> str:
@@ -308,8 +324,26 @@ async def list_runs(call: Call) -> Reply:
     after = None
     if query.cursor is not None:
         after = msgspec.convert(signer.position(binding, query.cursor), ExecutionSummary)
+    names = expansions(query.expand, query.limit)
     found = await find_runs(call, terms, after, query.limit)
-    return page_reply(call, found.items, None if found.next_after is None else signer.cursor(binding, found.next_after))
+    items: list[Any] = found.items
+    if names:
+        added = await expanded(call, items, names)
+        items = [ListedRun(**msgspec.structs.asdict(run), expanded=more) for run, more in zip(items, added, strict=True)]
+    count = None if query.count is None else await _counted(call, terms, query.count)
+    return page_reply(call, items, None if found.next_after is None else signer.cursor(binding, found.next_after), count)
+
+
+async def _counted(call: Call, terms: Mapping[str, str], how: Counting) -> PageCount:
+    """Return how many runs match, without holding more than a page of them."""
+    value, after, most = 0, None, MOST_COUNTED[how]
+    looks = 1 if reads_content(terms) or "error" in terms else most // _LARGEST_READ
+    for _ in range(looks):
+        found = await find_runs(call, terms, after, _LARGEST_READ, scanned=_LARGEST_READ)
+        value, after = value + len(found.items), found.next_after
+        if after is None:
+            return PageCount(value=value, is_exact=True)
+    return PageCount(value=value, is_exact=False)
 
 
 class FoundRuns(msgspec.Struct, frozen=True):
@@ -335,7 +369,11 @@ async def find_runs(
         return FoundRuns([], None)
     now = datetime.now(UTC)
     status = terms.get("status") or (str(Status.FAILED) if "error" in terms else None)
-    scanned = min(scanned, _READ) if "error" in terms else scanned
+    is_read = reads_content(terms)
+    if terms.get("has") == "receipt-gap":
+        scanned = min(scanned, _VERIFIED)
+    elif is_read or "error" in terms:
+        scanned = min(scanned, _READ)
     younger = None if "age<" not in terms else now - timedelta(seconds=written_seconds(terms["age<"]))
     if "age>" in terms:
         older = now - timedelta(seconds=written_seconds(terms["age>"]))
@@ -352,7 +390,11 @@ async def find_runs(
         for each in page:
             if younger is not None and each.created_at < younger:
                 return FoundRuns(items, None)
-            if _matches(each, terms, now) and await _failed_by(call, each, terms.get("error")):
+            if (
+                _matches(each, terms, now)
+                and await _failed_by(call, each, terms.get("error"))
+                and (not is_read or await has_content(call, each, terms))
+            ):
                 if len(items) == limit:
                     return FoundRuns(items, items[-1])
                 items.append(each)
@@ -487,8 +529,13 @@ def preferred_wait(call: Call) -> float | None:
 
 async def get_run(call: Call) -> Reply:
     """Return a run."""
-    summary = await owned_run(call)
-    return Reply(await view_of(call, summary), etag=summary.revision)
+    summary, names = await owned_run(call), expansions(call.query.expand)
+    view = await view_of(call, summary)
+    if not names:
+        return Reply(view, etag=summary.revision)
+    # Without an ETag: what belongs to the run may change while its revision stays.
+    [more] = await expanded(call, [summary], names)
+    return Reply(msgspec.structs.replace(view, expanded=more))
 
 
 async def delete_run(call: Call) -> Reply:
@@ -693,7 +740,7 @@ async def _poll(call: Call, events: Any) -> Reply:
 
 
 ROUTES = (
-    api_route("GET /runs", list_runs, Page[ExecutionSummary], query=RunList),
+    api_route("GET /runs", list_runs, Page[ListedRun], query=RunList),
     api_route("GET /run_counts", count_runs, Page[RunCount], query=CountQuery),
     api_route("GET /run_hours", count_hours, RunHours),
     api_route(
@@ -707,7 +754,7 @@ ROUTES = (
         example={"workflow": "greet", "input": "Ada"},
         keeps_replies=False,
     ),
-    api_route("GET /runs/{execution_id}", get_run, RunView),
+    api_route("GET /runs/{execution_id}", get_run, RunView, query=RunQuery),
     api_route(
         "PUT /runs/{execution_id}",
         put_run,

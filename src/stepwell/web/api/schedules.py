@@ -14,7 +14,7 @@ from stepwell.model.queue_item import DEFAULT_QUEUE
 from stepwell.model.value import Value
 from stepwell.queue.schedule import ScheduleSummary, no_schedule
 from stepwell.web.api.queue import EnqueuedItem
-from stepwell.web.paging import PageQuery, sorted_page
+from stepwell.web.paging import CountedQuery, sorted_page
 from stepwell.web.preconditions import check_edit, check_if_match, etag_of
 from stepwell.web.route import Call, Page, Reply, api_route
 
@@ -176,7 +176,7 @@ def _enqueued(item: Any) -> EnqueuedItem:
 
 
 ROUTES = (
-    api_route("GET /schedules", list_schedules, Page[ScheduleSummary], query=PageQuery),
+    api_route("GET /schedules", list_schedules, Page[ScheduleSummary], query=CountedQuery),
     api_route("GET /schedules/{name}", get_schedule, ScheduleSummary),
     api_route(
         "PUT /schedules/{name}",

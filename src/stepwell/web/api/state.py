@@ -16,7 +16,7 @@ from stepwell.model.scope import Scope
 from stepwell.model.value import Value
 from stepwell.state.conversations import ConversationSummary, Turn
 from stepwell.state.remote_locks import RemoteHold
-from stepwell.web.paging import Count, PageQuery, page_reply, sorted_page
+from stepwell.web.paging import Count, CountedQuery, Counting, page_reply, sorted_page
 from stepwell.web.preconditions import expected_revision
 from stepwell.web.problem import HttpProblem
 from stepwell.web.route import Call, Page, Reply, api_route
@@ -86,6 +86,8 @@ class UserQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The user whose conversations to list."""
     limit: Count = 50
     cursor: str | None = None
+    count: Counting | None = None
+    """Count them, too."""
 
 
 class TurnQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -290,7 +292,7 @@ async def release_lock(call: Call) -> Reply:
 
 
 ROUTES = (
-    api_route("GET /state", list_scopes, Page[ScopeView], query=PageQuery),
+    api_route("GET /state", list_scopes, Page[ScopeView], query=CountedQuery),
     api_route("GET /state/{scope}/keys", list_keys, Page[str], query=KeyList),
     api_route("GET /state/{scope}/keys/{key}", get_entry, EntryView),
     api_route(

@@ -12,7 +12,7 @@ from stepwell.errors import NotFound
 from stepwell.model.access import Role
 from stepwell.model.queue_item import DEFAULT_QUEUE
 from stepwell.model.webhook import WebhookDelivery, WebhookEndpoint, WebhookReceiver
-from stepwell.web.paging import PageQuery, sorted_page
+from stepwell.web.paging import CountedQuery, sorted_page
 from stepwell.web.route import Call, Page, Reply, api_route
 
 __all__ = ["ROUTES", "ReceiverView", "WebhookView"]
@@ -119,7 +119,7 @@ async def replay_delivery(call: Call) -> Reply:
 
 
 ROUTES = (
-    api_route("GET /webhooks", list_webhooks, Page[WebhookEndpoint], Role.ADMIN, query=PageQuery),
+    api_route("GET /webhooks", list_webhooks, Page[WebhookEndpoint], Role.ADMIN, query=CountedQuery),
     api_route("GET /webhooks/{webhook}", get_webhook, WebhookEndpoint, Role.ADMIN),
     api_route(
         "PUT /webhooks/{webhook}",
@@ -131,7 +131,7 @@ ROUTES = (
     ),
     api_route("POST /webhooks/{webhook}/rotate", rotate_webhook, WebhookView, Role.ADMIN, keeps_replies=False),
     api_route("DELETE /webhooks/{webhook}", delete_webhook, None, Role.ADMIN),
-    api_route("GET /webhook_receivers", list_receivers, Page[WebhookReceiver], Role.ADMIN, query=PageQuery),
+    api_route("GET /webhook_receivers", list_receivers, Page[WebhookReceiver], Role.ADMIN, query=CountedQuery),
     api_route(
         "PUT /webhook_receivers/{webhook}",
         put_receiver,
@@ -141,6 +141,6 @@ ROUTES = (
         example={"workflow": "greet"},
     ),
     api_route("DELETE /webhook_receivers/{webhook}", delete_receiver, None, Role.ADMIN),
-    api_route("GET /webhook_deliveries", list_deliveries, Page[WebhookDelivery], Role.ADMIN, query=PageQuery),
+    api_route("GET /webhook_deliveries", list_deliveries, Page[WebhookDelivery], Role.ADMIN, query=CountedQuery),
     api_route("POST /webhook_deliveries/{delivery_id}/replay", replay_delivery, WebhookDelivery, Role.ADMIN, status=202),
 )

@@ -13,7 +13,7 @@ from stepwell.model.access import AccessToken, Role
 from stepwell.model.queue_item import Tier, Workspace
 from stepwell.queue.workspaces import no_workspace
 from stepwell.state.request_log import AuditEntry
-from stepwell.web.paging import PageQuery, page_reply, sorted_page
+from stepwell.web.paging import CountedQuery, PageQuery, page_reply, sorted_page
 from stepwell.web.preconditions import check_edit, etag_of
 from stepwell.web.problem import HttpProblem
 from stepwell.web.route import Call, Page, Reply, api_route
@@ -221,7 +221,7 @@ async def list_audit(call: Call) -> Reply:
 
 
 ROUTES = (
-    api_route("GET /workspaces", list_workspaces, Page[Workspace], query=PageQuery),
+    api_route("GET /workspaces", list_workspaces, Page[Workspace], query=CountedQuery),
     api_route("GET /workspaces/{workspace_id}", get_workspace, Workspace),
     api_route(
         "PUT /workspaces/{workspace_id}",
@@ -254,7 +254,7 @@ ROUTES = (
         is_store_wide=True,
         conditions=("If-Match",),
     ),
-    api_route("GET /tiers", list_tiers, Page[Tier], query=PageQuery),
+    api_route("GET /tiers", list_tiers, Page[Tier], query=CountedQuery),
     api_route("GET /tiers/{tier}", get_tier, Tier),
     api_route(
         "PUT /tiers/{tier}",
@@ -266,7 +266,7 @@ ROUTES = (
         conditions=("If-Match", "If-None-Match"),
         example={"concurrency": 8},
     ),
-    api_route("GET /access_tokens", list_tokens, Page[AccessToken], Role.ADMIN, query=PageQuery),
+    api_route("GET /access_tokens", list_tokens, Page[AccessToken], Role.ADMIN, query=CountedQuery),
     api_route(
         "POST /access_tokens",
         create_token,

@@ -12,16 +12,19 @@ __all__ = ["field_docs"]
 
 @cache
 def field_docs(kind: type) -> dict[str, str]:
-    """Return the docstring of each field of a class that has one, by the field's name; inherited fields included."""
+    """Return the docstring of each field of a class that has one, by the field's name; inherited fields included.
+
+    Empty for a class whose source is not installed with it.
+    """
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
         if not owner.__module__.startswith("stepwell"):
             continue
-        [body] = [
-            node.body
-            for node in ast.parse(inspect.cleandoc("\n" + inspect.getsource(owner))).body
-            if isinstance(node, ast.ClassDef)
-        ]
+        try:
+            source = inspect.getsource(owner)
+        except OSError:
+            continue
+        [body] = [node.body for node in ast.parse(inspect.cleandoc("\n" + source)).body if isinstance(node, ast.ClassDef)]
         for field, text in pairwise(body):
             if (
                 isinstance(field, ast.AnnAssign)
