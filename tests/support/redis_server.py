@@ -129,7 +129,7 @@ class RedisServer:
 
 
 def _words(name: str, value: str) -> list[str]:
-    return value.split() if name == "rename_command" and value.count(" ") else [value]
+    return value.split() if name in ("rename_command", "replicaof") and value.count(" ") else [value]
 
 
 class RedisSentinel:

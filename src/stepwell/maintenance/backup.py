@@ -165,7 +165,8 @@ class Moment:
                 return
         raise Conflict(
             f"the store was written to during each of {_MOST_PASSES} passes, so no moment could be found; "
-            "pause its workspaces or drain its workers for the backup, or use the database's own backup"
+            "pause its workspaces or drain its workers for the backup, or back up a detached replica of the server (see the page "
+            "Backups and disaster recovery)"
         )
 
     def _copy_executions(self) -> int:
