@@ -70,7 +70,7 @@ KEYWORDS: Mapping[str, str] = {
 }
 
 ID_NAMES = ("execution_id", "item_id", "workspace_id", "token_id", "endpoint_id", "conversation_id")
-"""What the id of a record is called; the first that it has is meant by ``id``."""
+"""Names of id fields. ``id`` means the first of them that a record has."""
 
 ATTRIBUTES: Mapping[str, str] = {
     "abort": "cancel",

@@ -67,5 +67,5 @@ class SignalLink(PlainRecord, frozen=True, kw_only=True):
     by: str | None = None
     """The person to whom the link was given; None: the person who opens it gives a name."""
     created_by: str
-    """Who asked for it, for the person who opens it and the audit."""
+    """The name of the caller that created the link, for the person who opens it and for the audit."""
     expires_at: datetime

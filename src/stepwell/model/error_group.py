@@ -79,7 +79,7 @@ class ErrorGroup(PlainRecord, frozen=True, kw_only=True):
     """How many failed in each of the last 24 hours, the oldest hour first."""
     status: GroupStatus = "open"
     changed_by: str = ""
-    """Who resolved or ignored it, if that was said."""
+    """The person who resolved or ignored it, if a name was given."""
     reason: str = ""
     ignored_until: datetime | None = None
     """When it opens again by itself."""

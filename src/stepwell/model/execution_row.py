@@ -141,7 +141,7 @@ def _is_due(head: Head, now_ms: int) -> bool:
 
 
 def granted(head: Head, claim: Claim | ClaimDue, now_ms: int) -> Head:
-    """Return the row with a new holder and fence. One that a worker runs comes due again when the lease ends."""
+    """Return the row with a new holder and fence. An execution that a worker runs comes due again when its lease ends."""
     fence, until = head.fence + 1, now_ms + round(claim.seconds * 1000)
     wake = None if head.wake_ms is None else until
     return replace(head, holder=claim.holder, fence=fence, lease_until_ms=until, wake_ms=wake, claims=head.claims + 1)

@@ -150,7 +150,7 @@ class State:
         self._identity = data, identity
 
     def copy_entries(self) -> Entries:
-        """Return the entries in dicts of their own; the bytes are shared, since nobody can change them."""
+        """Return the entries in dicts of their own; the bytes are shared, since they are immutable."""
         return {section: dict(entries) for section, entries in self.sections.items()}
 
 

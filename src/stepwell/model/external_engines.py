@@ -47,7 +47,7 @@ class EngineRecord(msgspec.Struct, frozen=True):
     workspace_id: str
     workflow_id: str
     engine_id: str
-    """What the engine calls this life of the execution. A retry has another one."""
+    """The engine's id of this attempt at the execution. A retry of the execution has another id."""
     task_queue: str
     is_started: bool = False
     """Whether the engine has surely begun with it."""

@@ -17,7 +17,7 @@ FAN_OUT = "map"
 
 
 class FanOutEstimate(NamedTuple):
-    """What is left to do of a ``map``."""
+    """The calls of a ``map`` that are still to come, and those under way."""
 
     calls_left: int
     current: list[int]

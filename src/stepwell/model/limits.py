@@ -46,7 +46,7 @@ class Limits(PlainRecord, frozen=True, kw_only=True):
     script_ms: int = 5_000
     """How long one script may compute, in milliseconds, without the time of the tools and workflows that it calls."""
     script_memory_bytes: int = 64 * 1024 * 1024
-    """What one script may allocate."""
+    """The memory that one script may allocate."""
     script_calls: int = 10_000
     """Calls of state, tools and workflows by one script."""
 

@@ -10,7 +10,7 @@ An execution that is started without waiting takes its slot by an item, too: the
 Fairness is by start tags. A workspace has a *pass*: the tag of the next item that it may start. The n-th item that a claim would
 take from it has the tag ``max(pass, virtual time) + (n - 1) / weight``, where the *virtual time* is the greatest tag that any claim
 has taken. A claim takes the smallest tags first, of equal ones the item that came first; afterwards the workspace's pass is its
-last tag + 1 / weight. One that was empty or full for a while has saved up nothing, since it begins at the virtual time again.
+last tag + 1 / weight. A workspace that was empty or full saves up no claims, since it continues at the virtual time.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Workspace(PlainRecord, frozen=True, kw_only=True):
     """Whether its items wait even if there is capacity."""
     created_ms: int = 0
     overrides: dict[str, Override] = msgspec.field(default_factory=dict)
-    """By the name of a tier's limit. One that has ended has no effect, whether or not it is still here."""
+    """By the name of a tier's limit. An expired override has no effect, even while it is listed here."""
 
 
 TIER_LIMITS = tuple(name for name in Tier.__struct_fields__ if name != "name")
@@ -208,7 +208,7 @@ class NewItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     execution_id: str
     """Fixed here, so that there is one execution, no matter how often and by which worker the item is dispatched."""
     input: bytes
-    """What the execution begins with, as it records it: the input in its trigger (``model.record.encode_trigger``)."""
+    """The trigger with its input, as the first commit records it (``model.record.encode_trigger``)."""
     queue: str = DEFAULT_QUEUE
     priority: int = 0
     """Higher first."""
@@ -270,9 +270,9 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Enqueue(msgspec.Struct, frozen=True, gc=False):
     """Add items. The answers are one ``Enqueued`` or one error for each item, in order; one that is refused stops no other.
 
-    What is there already is the answer: by the item's id (a retry whose first reply was lost), then by key, by singleton, and by
-    debounce name. Refusals: ``NotFound`` for a workspace that was never put, ``LimitExceeded`` (limit ``queue_depth``) for a full
-    one, ``Conflict`` for an id or a key that another body has.
+    An existing item is returned instead of a new one: found by its id (a retry after a lost reply), then by key, by singleton,
+    and by debounce name. Refusals: ``NotFound`` for a workspace that was never put, ``LimitExceeded`` (limit ``queue_depth``)
+    for a full one, ``Conflict`` for an id or a key that another body has.
     """
 
     items: tuple[NewItem, ...]

@@ -292,7 +292,7 @@ def is_droppable(item: Item, unit: DropItems, now_ms: int) -> bool:
 
 def recovered(item: Item, now_ms: int) -> Item:
     """Return an item whose claim has expired."""
-    # The attempt counts although its claimer may have died for another reason: so an item that kills its workers comes to an end.
+    # The attempt counts, whatever killed its claimer, so that an item that kills its workers fails in the end.
     if item.attempts >= item.max_attempts:
         return _ended(item, ItemStatus.FAILED, now_ms, EXPIRED)
     return _waiting(item, now_ms, item.attempts, EXPIRED)

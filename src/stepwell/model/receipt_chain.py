@@ -297,7 +297,7 @@ def verify(
 ) -> Verification:
     """Walk a whole chain: every link, every digest, every state, its end against the head, and receipts kept elsewhere.
 
-    ``snapshots`` are those after the base, which loading starts from; each must be of the very state that the chain comes to there.
+    ``snapshots`` are those after the base, which loading starts from; each must equal the state of the chain at its revision.
     ``has_row``: whether the head is the execution's row, whose other columns must then say what the state says. A proof has none.
     The walk stops at the first broken link, since nothing after that can be trusted.
     """

@@ -51,7 +51,7 @@ _ROTATION_SHARE, _LEAST_ROTATION = 10, 100
 
 
 class RetentionPolicy(PlainRecord, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The retention of the workspaces of a tier. What is not named is kept for ever."""
+    """The retention of the workspaces of a tier. Records that no field names are kept for ever."""
 
     tier: str
     """The name of a tier; ``*`` for every tier without a policy of its own."""
@@ -128,7 +128,7 @@ def dues_of(head: Head, policy: RetentionPolicy, ended_ms: int | None, *, has_pa
 
 
 _ORDER = (RetentionAction.REMOVE, RetentionAction.CLEAR, RetentionAction.ROTATE)
-"""What goes first of several that are due: removal makes the others needless."""
+"""The order of actions that are due together: removal makes the others needless."""
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 

@@ -393,7 +393,7 @@ def _delete(state: Resolution, op: Delete) -> bool:
     actual = ABSENT if found is None else found.revision
     if op.expected is not None and actual != op.expected:
         raise _unexpected(op.key, op.expected, actual)
-    # An expired key is deleted, too, which frees its space, but the caller is told that it was absent.
+    # Deleting an expired key frees its space; the caller gets the answer for an absent key.
     stored = state.stored(op.scope, op.key)
     if stored is not None and stored.data is not None:
         state.write(op.scope, op.key, None)

@@ -165,7 +165,7 @@ class MigrationLine:
     def _made(self, step: _Step, value: Value, key: str, *, is_back: bool) -> Value:
         try:
             made = step.convert(value, key, is_back=is_back)
-        except (Exception, SystemExit) as error:  # it may be called in the thread that writes for everybody
+        except (Exception, SystemExit) as error:  # it may run in the thread that writes for all callers
             way = f"{step.before + 1} to {step.before}" if is_back else f"{step.before} to {step.before + 1}"
             raise MigrationFailed(
                 f"the migration of {self.name!r} from version {way} failed: {type(error).__name__}: {error}"
