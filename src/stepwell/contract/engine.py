@@ -44,7 +44,7 @@ class Engine(Protocol):
         """Start the execution of an item and see to it that the item is marked.
 
         The execution has the id that the item says, so one that was started before is found and not started twice; that is no
-        error. One that was retried, and waits for its slot, goes on from its record. The first thing that becomes durable of the
+        error. A retried execution, which waits for its slot, continues from its record. The first thing that becomes durable of the
         execution moves the item to DISPATCHED (or to its end) under the claim's fence, and does not happen if the claim is no
         longer good. The end of the execution ends the item. Raises for an item that cannot be started; the dispatcher then gives it
         back, and goes on with the others: ``NotNow`` and ``NotFound`` (the workflow is not known here) do not use up an attempt,

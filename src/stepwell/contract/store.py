@@ -224,11 +224,11 @@ class Store(StoreReads, Protocol):
         - State operations go through ``model.scoped_operations.resolve``.
         - Leases: one is granted with a fence higher than any before. A ``LockGuard`` holds if the lock's row still has that fence,
           expired or not.
-        - Due: an execution whose creation ``is_runnable`` is due when its ``wake_ms`` has come and nobody holds its lease. That is
+        - Due: an execution whose creation ``is_runnable`` is due when its ``wake_ms`` has come and its lease is free. That is
           at once, if the creation names no holder; at the lease's end, if its holder dies (a claim or extension moves ``wake_ms``
           there); or at the time that a ``Rest`` names.
-        - Nudges: one makes a resting execution due at once. One that comes while the lease is held makes the next ``Rest`` due at
-          once, unless that is final. Ended executions are not nudged.
+        - Nudges: one makes a resting execution due at once. While the lease is held, it makes the next ``Rest`` due at once,
+          unless that is final. Ended executions are not nudged.
         - Deletion: the queue item of a deleted execution ends as CANCELLED. Queue units: see ``model.queue_item``.
 
         What is returned, for each unit:

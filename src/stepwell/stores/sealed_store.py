@@ -1,7 +1,7 @@
 """A store whose values are encrypted, compressed, or both, around any other store.
 
-Digests cover what is stored, so that a chain of receipts verifies without the key. What a value is bound to: a commit and a
-snapshot to their execution and revision, a value of scoped state to its scope and key, the input of a queue item to the item.
+Digests cover what is stored, so that a chain of receipts verifies without the key. Each value is bound to its place: a
+commit and a snapshot to their execution and revision, a value of scoped state to its scope and key, an input to its queue item.
 The bodies of commits come here sealed, since their receipts name their digests; everything else is sealed here.
 
 Numbers that ``increment`` and merges change are stored as they are, because the store adds to them.

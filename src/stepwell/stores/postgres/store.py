@@ -240,7 +240,7 @@ class PostgresStore(PostgresReads):
     @contextmanager
     def consistent_view(self) -> Generator[StoreReads]:
         self._check_usable()
-        # Not from the pool: it is kept for as long as somebody reads.
+        # Not from the pool, since the view keeps the connection until its last read.
         connection = connect(self._settings, self._statements)
         try:
             view = _View(connection, self._settings, self._clock)

@@ -14,7 +14,7 @@ end
 local now, limit = now_ms(ARGV[5]), tonumber(ARGV[7])
 local ends, leases = now + ARGV[4], {'ok', now + ARGV[4]}
 
--- How many of each workflow's list were passed over. What is leased leaves the list, so these are its first ones.
+-- The number of entries passed over in each workflow's list. Leased entries leave the list, so these are its first ones.
 local passed = {}
 
 local function candidates()

@@ -51,7 +51,7 @@ local function take(number, share, line)
   later('ZREM', queue .. ':ready:' .. line.lane, number)
   emptied[line.lane] = true
   if not row[1] then
-    return -- lost together with what was written before it; nobody can run it any more
+    return -- lost together with earlier writes, so that no worker can run it
   end
   redis.call('HSET', name, 'status', 'CLAIMED', 'holder', ARGV[3], 'fence', (row[7] or 0) + 1, 'attempts', (row[8] or 0) + 1, 'until', ends,
     'claimed', now)
