@@ -123,7 +123,7 @@ class TemporalWorker:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 - told to the caller who waits, or in the log
+        except BaseException as error:  # noqa: BLE001 - raised to the waiting caller, or logged
             if not self._ready.done():
                 self._ready.set_exception(error)
             else:

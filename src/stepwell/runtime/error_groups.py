@@ -1,8 +1,8 @@
 """Failed runs grouped by what went wrong, and what people decide about a group.
 
 Groups are computed from the newest failed runs at each call; nothing is written when a run fails. Only decisions are stored: one
-small row for each group that was resolved or ignored. What was read of a failed run is kept in memory, since a failed run
-changes only when it is retried.
+small row for each group that was resolved or ignored. Failed runs are cached in memory, since a failed run changes only
+when it is retried.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class LeaseRenewal(PeriodicTask):
             session.lease, session.kept_until = outcome.answers[0], max(asked + self._lease_seconds, session.kept_until)
 
     def _renew_all_in_thread(self) -> None:
-        """Renew leases while the loop is blocked. What becomes of a lost one waits for the loop, on which sessions are stopped."""
+        """Renew leases while the loop is blocked. The session of a lost lease is stopped later, by the loop."""
         for session in self._due(time.monotonic()):
             asked = time.monotonic()
             try:

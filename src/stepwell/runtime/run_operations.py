@@ -243,7 +243,7 @@ class RunOperations:
         return record.obstacle or None
 
     def retry(self) -> Operation[None]:
-        """Continue a failed execution at the call that failed. One that came from a queue item waits for a slot."""
+        """Continue a failed execution at the call that failed. If it came from a queue item, it waits for a slot."""
         check_has_payloads((yield from self._executions.newest(self.execution_id)).state)
         yield from RunRetry(self._executions, self._new_id, self._definitions).retry(self.execution_id)
 
@@ -340,6 +340,6 @@ def _held_by(head: Head, now_ms: int) -> HeldBy | None:
 
 
 def _reason(error: Mapping[str, Any]) -> str:
-    """Return why an execution was cancelled, if it was not simply asked to end: an approval that nobody gave in time."""
+    """Return why an execution was cancelled unless by a plain request, such as an approval that did not come in time."""
     message = str(error.get("message") or "")
     return f": {message}" if message and message.rstrip(".").lower() != "the execution was cancelled" else ""

@@ -101,7 +101,7 @@ class AsyncQueue:
         return await self._driver.run(self._do.change_queue(name, concurrency=concurrency, rate_per_second=rate_per_second))
 
     async def get(self, name: str = DEFAULT_QUEUE) -> QueueSettings:
-        """Return the settings of a queue. One that was never set up has no limits.
+        """Return the settings of a queue. A queue that was never set up has no limits.
 
         - ``name``: the queue's name.
         """

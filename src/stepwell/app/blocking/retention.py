@@ -43,7 +43,7 @@ class Retention:
         tombstones: Span | None = None,
         archive: str | Path | None = None,
     ) -> RetentionPolicy:
-        """Set the policy of a tier, in place of the one before, and return it. What is not given is kept for ever.
+        """Set the policy of a tier, in place of the one before, and return it. Records that no argument names are kept for ever.
 
         - ``tier``: the tier; ``*`` for every tier without a policy of its own.
         - ``executions``: how long after its end an execution is removed. A tombstone stays. One span for all, or one for each
@@ -73,7 +73,7 @@ class Retention:
         return self._driver.run(self._do.put(policy))
 
     def remove(self, tier: str = EVERY_TIER) -> bool:
-        """Remove the policy of a tier; return whether it had one. What was removed by it stays removed.
+        """Remove the policy of a tier; return whether it had one. Records that it removed stay removed.
 
         - ``tier``: the tier; ``*`` for the policy of tiers without one of their own.
         """

@@ -76,7 +76,7 @@ class Run(Generic[Result_co]):
         Their code gets ``ExecutionCancelled`` at its next call and may clean up.
 
         - ``scope``: the name of a scope of the definition, for all of its scopes that are open, or the id of one, such as
-          ``left[2]``. What is inside ends in one commit, and late results of it are discarded; the rest continues.
+          ``left[2]``. Everything in it ends in one commit, and late results are discarded; the rest continues.
 
         Raise ``ExecutionEnded`` if the execution has ended, and ``NotFound`` if no such scope is open.
 

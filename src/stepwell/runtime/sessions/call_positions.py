@@ -29,7 +29,7 @@ class CallTree:
     def ended(self, task: asyncio.Future[Any]) -> None:
         """Note that a task is over. asyncio logs no error for one that was unwound with the code."""
         self.tasks.discard(task)
-        # Asking for the exception marks it as seen. asyncio must still log any other exception that nobody has seen.
+        # Asking for the exception marks it as seen. asyncio must still log any other exception that was not retrieved.
         if not task.cancelled() and _is_unwound(getattr(task, "_exception", None)):
             task.exception()
 

@@ -95,7 +95,7 @@ class Calls:
                 if was_given_up(recorded):
                     await self._waits.stay()
                 return step.decode(step_output(recorded, step.name, key))
-            # One that was asked for elsewhere before has begun: as here, it ends before the code learns of a cancellation.
+            # A call that another worker began counts as begun: it ends before the code learns of a cancellation.
             has_begun = self._elsewhere is not None and not self._waits.is_undoing and self._record.is_asked(key)
             if not has_begun:
                 self._waits.deliver_cancel(position)

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
         def __await__(self) -> Generator[Any, None, list[T]]: ...
 
     class Slept(Coroutine[Any, Any, None]):
-        """What ``sleep`` gives: a coroutine, which only an ``async def`` workflow awaits, so that no checker asks for it."""
+        """The result of ``sleep``: a coroutine, which only an ``async def`` workflow awaits, so that no checker asks for it."""
 
     class Decided(ApprovalResult, Coroutine[Any, Any, ApprovalResult]):  # pyright: ignore[reportGeneralTypeIssues] - two metaclasses
-        """What ``wait_approval`` gives: the result in a ``def`` workflow, a coroutine for it in an ``async def`` one."""
+        """The result of ``wait_approval``: a value in a ``def`` workflow, a coroutine for it in an ``async def`` one."""
 
 
 def sleep(span: Span) -> Slept:

@@ -2,7 +2,7 @@
 
 ``SystemExit``, ``KeyboardInterrupt`` and the like that user code raises become step failures. Let through, ``sys.exit()`` would
 stop the worker's loop with all its executions; a ``StopIteration`` out of a thread cannot pass a future, so that its waiter would
-wait for ever; and a cancellation that nobody asked for would leave its execution unfinished.
+wait for ever; and a cancellation without a request would leave its execution unfinished.
 """
 
 from __future__ import annotations

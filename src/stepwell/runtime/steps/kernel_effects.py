@@ -73,7 +73,7 @@ class KernelEffects:
         self._waiting_for_runs: set[str] = set()
         """Tokens whose script waits for the end of another execution."""
         self.last_failure: Exception | None = None
-        """What the last failed attempt raised, for the log; its traceback holds frames, so ``stop`` lets go of it."""
+        """The error of the last failed attempt, for the log. ``stop`` drops it, since its traceback holds frames."""
         self._children: set[str] | None = None
         """The children that run, as far as that matters: None until the first is started in a workspace that limits them."""
         self._held: dict[str, StartChild] = {}
@@ -152,7 +152,7 @@ class KernelEffects:
             found.task.cancel()
 
     def close(self) -> None:
-        """Begin nothing new, since this worker is to stop. What waits for another execution, maybe for days, is abandoned."""
+        """Begin nothing new, since this worker stops. Waits for other executions, which may last for days, are abandoned."""
         self._is_closed = True
         for token_id in list(self._waiting_for_runs):
             self.abandon(token_id)
