@@ -92,7 +92,7 @@ _SUGGESTIONS = {
     ErrorClass.HTTP_CLIENT: "the other side refused the request; check what was sent, another attempt will not help",
     ErrorClass.HTTP_SERVER: "the other side failed; try again later",
     ErrorClass.VALIDATION: "check the value that was given; another attempt will not help",
-    ErrorClass.CONTROL_FLOW: "the run was told to end; nothing is wrong with the step",
+    ErrorClass.CONTROL_FLOW: "the run was asked to end; nothing is wrong with the step",
     ErrorClass.SECURITY: "check permissions and credentials; another attempt will not help",
     ErrorClass.DATABASE: "check that the database can be reached and has space; then retry the run",
     ErrorClass.NETWORK: "check that the other side can be reached; then retry the run",

@@ -27,7 +27,7 @@ def counted(made: Sequence[Decision], people: Sequence[str], value: Value) -> li
 def verdict(made: Sequence[Decision], people: Sequence[str], needed: int) -> bool | None:
     """Return whether it is approved; None while it is open.
 
-    Where nobody in particular was asked, ``needed`` refusals refuse, as ``needed`` approvals approve.
+    Without named approvers, ``needed`` refusals refuse, as ``needed`` approvals approve.
     """
     agreed = sum(1 for each in made if each["is_approved"])
     if agreed >= needed:

@@ -1,7 +1,7 @@
 """Check whether an execution that is under way can go on with another version of its definition.
 
 An execution stands somewhere on a path: what it has passed is recorded, and its tokens are where it is. It can go on with another
-version if that is a path of this version, too. What lies ahead of the tokens may differ in any way. Where it is not plain that
+version if that is a path of this version, too. Nodes ahead of the tokens may differ in any way. Where it is not plain that
 nothing goes wrong, the answer is no: the execution then ends with the version that it began with.
 
 - A token's node is the same in both, and all nodes around it are, but for what is inside them.

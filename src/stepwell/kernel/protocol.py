@@ -140,7 +140,7 @@ class CancelRequested(msgspec.Struct, frozen=True, gc=False):
     scope: str = ""
     """The name of the scopes to cancel, or the id of one."""
     step: str = ""
-    """The key of the step to cancel. One that has not begun is cancelled when it does."""
+    """The key of the step to cancel. If it has not begun, it is cancelled when it begins."""
 
 
 Event = (

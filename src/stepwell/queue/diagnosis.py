@@ -329,7 +329,7 @@ def _has_slot(concurrency: int | None, used: int) -> bool:
 def _has_known(store: Store, lane: Lane, names: Iterable[str], latest_ms: int) -> bool:
     """Return whether an item of a known workflow has been ready since a time.
 
-    Only the newest items are read. One that is missed among more is found at the next look, when these have become older, too.
+    Only the newest items are read. An older item that is missed is found at a later look, when these are older, too.
     """
     for name in names:
         query = ItemQuery(

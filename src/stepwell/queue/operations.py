@@ -375,7 +375,7 @@ class QueueOperations:
     def recover(self, seconds: float = inf) -> Operation[list[str]]:
         """Return items whose claim has expired to the queue, and return their ids.
 
-        The units are of limited size, so that other writes do not wait long behind one. What is left after ``seconds`` stays
+        The units are of limited size, so that other writes do not wait long behind one. Items that are left after ``seconds`` stay
         for the next call.
         """
         found: list[str] = []

@@ -336,7 +336,7 @@ def _end(run: Interpreter, status: Status, result: dict[str, Value]) -> None:
 
 
 def time_over(run: Interpreter, frame: LiveToken) -> None:
-    """Handle the timeout of a scope: an execution fails, a cancel scope is cancelled. One that is ending ends."""
+    """Handle the timeout of a scope: an execution fails, a cancel scope is cancelled. A scope that is ending ends."""
     if "ending" in frame.value:
         _undo_next(run, frame)
     elif frame is run.root:
