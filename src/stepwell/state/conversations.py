@@ -290,7 +290,7 @@ class ConversationOperations:
 
 
 def _interfered(conversation_id: str, conflict: Conflict) -> Conflict:
-    who = "by somebody without its lock; nothing of the turn was saved"
+    who = "by a caller without its lock; nothing of the turn was saved"
     message = f"conversation {conversation_id!r} was saved or deleted during the turn, {who}"
     return Conflict(message, expected=conflict.expected, actual=conflict.actual)
 

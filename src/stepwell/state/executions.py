@@ -482,8 +482,8 @@ class Executions(History):
     def commit_unshared(self, changes: Sequence[UnsharedChange]) -> Operation[list[StepwellError | None]]:
         """Commit a change to each of several unshared executions; return None or the refusal for each.
 
-        Each commit lands only under the fence of the row: not if a worker has claimed the execution since. What a dead worker left
-        is claimed first, so that this worker's commits are refused if it is not dead; it is due again at the end.
+        Each commit lands only under the fence of the row: not if a worker has claimed the execution since. An execution of a
+        dead worker is claimed first, so that this worker's commits are refused if it is not dead; it is due again at the end.
         """
         left = [Claim(each.head.execution_id, f"change:{self._new_id()}", _CHANGE_SECONDS) for each in changes if each.head.holder]
         taken: dict[str, Lease] = {}

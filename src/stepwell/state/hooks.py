@@ -1,8 +1,8 @@
 """Hooks and observers of one process: functions of the user that are called before and after changes, and for events of runs.
 
 A hook runs in a thread of its own, for a limited time, and outside of every transaction of a store: what it does can refuse a
-change, but cannot leave half of one. One that keeps failing, or does not return, is cut off for a while: it is not called then,
-which health and the log say. Observers are called from a queue, so that no writer waits for them.
+change, but cannot leave half of one. A hook that keeps failing, or does not return, is cut off: it is not called for a
+while, as health and the log say. Observers are called from a queue, so that no writer waits for them.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class StepEvent(PlainRecord, frozen=True, kw_only=True):
     attempt: int
     at: datetime
     error: str | None = None
-    """What the attempt raised."""
+    """The error of the attempt."""
 
 
 class Hook:
@@ -140,7 +140,7 @@ class Hook:
         return self._scope is None or self._scope == change.scope
 
     def call(self, argument: object) -> tuple[bool, Any]:
-        """Call the function; return whether it returned in time, and what. One that is cut off is not called."""
+        """Call the function; return whether it returned in time, and its result. A hook that is cut off is not called."""
         with self._lock:
             if self.is_cut_off:
                 return False, None

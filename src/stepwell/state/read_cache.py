@@ -41,7 +41,7 @@ class ReadCache(Subscription):
         return f"<{type(self).__name__} max_age={self._max_age:g} keys={len(self._values)}>"
 
     def wake(self) -> None:
-        """Forget all values after a write in the store. What is being read at this moment is not kept either."""
+        """Forget all values after a write in the store, and do not keep the results of reads that are under way."""
         # A new object, not a counter: two threads that increment at once could produce an old number again.
         self._era = object()
         self._values.clear()

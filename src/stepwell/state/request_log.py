@@ -77,7 +77,7 @@ class AuditEntry(PlainRecord, frozen=True, kw_only=True):
     status: int
     """Of the reply."""
     reason: str | None = None
-    """What the caller sent in the header ``Stepwell-Reason``."""
+    """The header ``Stepwell-Reason`` of the caller."""
     request_id: str
 
 

@@ -1,7 +1,7 @@
 """Subjects: the people or things whose data runs and scopes hold, each with a data key of its own.
 
-A subject is known under its name in one workspace. What was encrypted under its data key is listed in an index, so that it can be
-found and erased: ``run/<id>``, ``item/<id>`` and ``scope/<path>``. The names in the index are those of runs and scopes, never the
+A subject is known under its name in one workspace. An index lists everything that was encrypted under its data key, to be found
+and erased: ``run/<id>``, ``item/<id>`` and ``scope/<path>``. The names in the index are those of runs and scopes, never the
 subject's.
 """
 

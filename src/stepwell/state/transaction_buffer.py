@@ -356,7 +356,7 @@ _ENGINES_OWN: dict[type, str] = {
     RecordStep: "record_step",
     IncrementStepCount: "increment_step_count",
 }
-"""What only the engine changes in an execution that it runs, and the call that asks for it."""
+"""The mutations of a running execution that only the engine makes, and the call that asks for each."""
 
 
 def _not_yours(identity: Metadata) -> str:

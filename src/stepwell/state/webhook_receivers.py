@@ -27,7 +27,7 @@ _PATH = internal_path("webhook_receiver", DEFAULT_WORKSPACE)
 _PAGE = 1_000
 _NO_SECRET = "whsec_" + b64encode(bytes(32)).decode()
 _TOLERANCE_SECONDS = 300
-"""How far the time of a message may be from the store's: a message that somebody recorded is refused later."""
+"""The largest difference of a message's time from the store's. It refuses the replay of a recorded message."""
 
 
 class _Receiver(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -168,7 +168,7 @@ class WebhookOperations:
         return sorted((each.view() for each in self._by_workspace.get(workspace, ())), key=lambda each: each.name)
 
     def delete(self, workspace: str, name: str) -> Operation[bool]:
-        """Delete an endpoint; return whether it existed. What waits for it is dropped."""
+        """Delete an endpoint; return whether it existed. Deliveries that wait for it are dropped."""
         outcome = yield from write_or_raise(StateBatch((Delete(_ENDPOINTS, _key(workspace, name)),)))
         yield from self.load()
         return bool(isinstance(outcome, Written) and outcome.answers[0])
@@ -271,7 +271,7 @@ class WebhookOperations:
 
 
 def _stored_deliveries(store: Store, path: str) -> list[tuple[str, StoredEntry, _Delivery]]:
-    """Return the deliveries of a scope with their rows. One that cannot be read holds no other one up: the log names it."""
+    """Return the deliveries of a scope with their rows. A delivery that cannot be read is logged and left out."""
     found: list[tuple[str, StoredEntry, _Delivery]] = []
     for key, row in all_entries(store, path):
         try:
