@@ -77,7 +77,7 @@ class _StatusLine:
         self.is_in_line = False
         """Whether a step has written a text without a line end, which the status line must not overwrite."""
         self.begun: dict[int, str] = {}
-        """What each thread has printed of a line that it has not ended."""
+        """The unfinished line that each thread has printed."""
 
 
 _LINES: WeakKeyDictionary[TextIO, _StatusLine] = WeakKeyDictionary()

@@ -66,7 +66,7 @@ class ThreadTurns:
         tell: Callable[[], None]
         try:
             tell = partial(future.set_result, function(*arguments))
-        except BaseException as error:  # noqa: BLE001 - told to the one who waits
+        except BaseException as error:  # noqa: BLE001 - raised to the waiting caller
             tell = partial(future.set_exception, error)
         turn.has_ended = True
         tell()

@@ -1,4 +1,4 @@
-"""A well for tests: in memory, with a worker, on a clock that stands still, is moved by hand, or skips what everybody waits for."""
+"""A well for tests: in memory, with a worker, on a clock that stands still, is moved by hand, or skips to the next timer."""
 
 from __future__ import annotations
 

@@ -274,8 +274,8 @@ def activate(name: str) -> None:
 def upgrade(name: str, to_version: int, workspace: str | None, dry_run: bool) -> None:
     """Move live runs of a workflow to another version of its definition.
 
-    A run keeps its version until then. What it has passed, and where it is, must be the same in both versions; each run that stays
-    is printed with the reasons.
+    A run keeps its version until then. Its passed nodes and its present ones must be the same in both versions; each run that
+    stays is printed with the reasons.
     """
     given = settings()
     with given.open() as well:

@@ -136,7 +136,7 @@ def test_last_commit_of_an_execution_leaves_its_item_as_it_ended_before(store: S
 
 
 def test_last_commit_of_an_old_execution_leaves_its_redriven_item_alone(store: Store) -> None:
-    """T40: the run that was given up ends late, while the item is with somebody else and has another execution."""
+    """T40: the run that was given up ends late, while another dispatcher has the item and started another execution."""
     claimed = claimed_item(store)
     old = SampleExecution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
     landed(write(store, ItemMark("a", "FAILED")))

@@ -94,7 +94,7 @@ def as_seen(store: Store, way: str, number: int) -> object:
 
 
 def test_run_that_cannot_land_stops_no_other_of_its_group(store: Store) -> None:
-    """T28, T31: a lost claim, an item that was cancelled, an id that is taken or not the item's are told to those they are of."""
+    """T28, T31: a lost claim, an item that was cancelled, an id that is taken or not the item's are refused to their callers."""
     items = dict(zip("abcdefgh", claimed_items(store, *"abcdefgh"), strict=True))
     SampleExecution(store, "of-c").create()
     landed(write(store, CancelItem("d")))

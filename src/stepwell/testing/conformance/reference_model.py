@@ -1,7 +1,7 @@
 """Model-based tests: drive a store and a plain model of it side by side with random rules, and compare them after each one.
 
 Executions are written through the operations that users' calls use, by two writers that know nothing of each other; where a store
-can be shared, each has a store of its own. What a rule touched is then read by a reader that was just started: its state, every
+can be shared, each has a store of its own. A new reader then reads each execution that a rule touched: its state, every
 receipt, the chain, the snapshot and the head; at the end of a run, everything is. The package
 ``stepwell.testing.reference_model`` has the rules.
 

@@ -313,7 +313,7 @@ class SampleExecution:
 
 
 NOTHING: tuple[object, ...] = (None, None, [], None)
-"""What ``everything`` is for an execution that is not there."""
+"""The result of ``everything`` for an execution that does not exist."""
 
 
 def everything(store: StoreReads, execution_id: str) -> tuple[object, ...]:

@@ -20,7 +20,7 @@ __all__ = ["LeaseRules"]
 
 holders = st.sampled_from(["a", "b"])
 parties = st.sampled_from(["holder", "holder", "holder", "stranger"])
-"""Who prolongs or gives back: mostly the holder, or nothing would ever be prolonged."""
+"""The caller that extends or releases: mostly the holder, or no lease would ever be extended."""
 
 
 class LeaseRules(Comparison):

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 Plan = list[dict[str, Any]]
-"""What to do, one after the other."""
+"""The tasks of a workflow, in order."""
 
 LEDGER = "simulation"
 """The workflow scope in which every finished step leaves a mark, with its own commit."""

@@ -103,9 +103,9 @@ async def _settle(world: World, clients: list[asyncio.Task[None]]) -> list[str]:
         await asyncio.sleep(1)
         late = overdue(world, calm_ms)
         if late:
-            return [f"I10: nobody takes {head.execution_id}, {head.status}, due since {head.wake_ms}" for head in late]
+            return [f"I10: no worker claims {head.execution_id}, {head.status}, due since {head.wake_ms}" for head in late]
         if all(client.done() for client in clients) and not unfinished(world) and not waiting_items(world):
-            return [f"somebody was refused: {client.exception()!r}" for client in clients if client.exception()]
+            return [f"a client was refused: {client.exception()!r}" for client in clients if client.exception()]
     waiting = sum(not client.done() for client in clients)
     return [
         *(f"I10: {head.execution_id} is {head.status} for ever" for head in unfinished(world)),

@@ -51,7 +51,7 @@ class World:
         self.violations: list[str] = []
         self.is_calm = False
         self.acknowledged: list[Commit] = []
-        """Commits whose writer was told that they landed."""
+        """Commits whose success was reported to their writer."""
         self.landed_commits: dict[str, int] = {}
         self._fences: dict[str, int] = {}
         self._recorded: set[tuple[str, str]] = set()
@@ -214,7 +214,7 @@ class World:
         seconds = pick(self.scheduler, "pause", (0.5, LEASE_SECONDS, 3 * LEASE_SECONDS))
         self.note(victim, "is paused", detail=str(seconds))
         victim.pause()
-        # In a context of nobody's, or it would be stopped with the victim.
+        # In a context of its own, or it would be stopped with the victim.
         asyncio.get_running_loop().call_later(seconds, victim.go_on, context=Context())
 
     async def _cut(self) -> None:
