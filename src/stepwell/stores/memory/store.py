@@ -152,9 +152,10 @@ class MemoryStore:
         before = len(undo)
         added = self._queue.add(commit.items, undo) if commit.items else []
         refusal = next((answer for answer in added if isinstance(answer, StepwellError)), None)
+        late = None if refusal is None else self._check(commit)
         if refusal is None and commit.mark is not None:
             refusal = self._queue.mark(commit.mark, undo, commit.execution_id)
-        outcome = self._commit_alone(commit, undo) if refusal is None else self._executions.seen(commit) or refusal
+        outcome = self._commit_alone(commit, undo) if refusal is None else late or self._executions.seen(commit) or refusal
         if not isinstance(outcome, Written):
             undo.take_back(before)
         return outcome

@@ -128,7 +128,7 @@ class SqliteTransaction:
         added = self.queue.add(commit.items)
         refusal = next((answer for answer in added if isinstance(answer, StepwellError)), None)
         if refusal is not None:
-            outcome = self._seen(commit) or refusal
+            outcome = self._late(commit) or refusal
         else:
             outcome = self._commit_alone(commit) if commit.mark is None else self._commit_with_mark(commit, commit.mark)
         if not isinstance(outcome, Written):
@@ -225,8 +225,8 @@ class SqliteTransaction:
         self.leases.nudge(nudges)
 
     def _late(self, commit: Commit) -> Outcome | None:
-        """Return the outcome of a commit that has landed before, or whose lock or lease is lost: this takes precedence over
-        its state."""
+        """Return the outcome of a commit that has landed before, whose lock or lease is lost, or whose execution exists already:
+        this takes precedence over its state and items."""
         head = self._head(commit.execution_id)
         broken = self._seen(commit) or self.locks.broken(commit.guards)
         return broken or unfit(commit, head, is_taken=head is not None)

@@ -96,6 +96,14 @@ def test_start_of_a_known_execution_takes_no_slot(store: Store) -> None:
     assert used(store, "acme") == 1
 
 
+def test_start_of_a_known_execution_in_an_unknown_workspace_is_told_of_the_execution(store: Store) -> None:
+    put_workspace(store)
+    landed(write(store, _starting(store, "a")))
+    again = SampleExecution(store, "a", workspace="nowhere").creation(items=(_started("other", "nowhere"),))
+    refused(write(store, again), AlreadyExists)
+    assert statuses(store) == {"a": "DISPATCHED"}
+
+
 def test_unlimited_workspace_takes_any_number_of_starts(store: Store) -> None:
     put_workspace(store)
     for name in "abc":
