@@ -23,6 +23,7 @@ from stepwell.flow import (
     each,
     edge,
     graph,
+    http_request,
     log,
     loop,
     map_data,
@@ -125,6 +126,7 @@ def test_a_sound_definition_has_no_faults() -> None:
         (call("stepwell.lgo"), "do.step: there is no built-in step 'lgo'; did you mean 'log'?"),
         (call("stepwell.log"), "do.with: log needs 'message'"),
         (call("stepwell.log", {"message": "a", "levl": 1}), "do.with.levl: log takes no 'levl'; did you mean 'level'?"),
+        (http_request("https://a", max_bytes=0), "do.with.max_bytes: max_bytes is a whole number from 1 to 100,000,000, not 0"),
         (call("stepwell.set_variables", [1]), "do.with: set_variables takes a mapping"),
         (call("stepwell.log", 5), "do.with: log takes a mapping or a text"),
         (cancel_scope("regoin"), "do.with: there is no scope 'regoin'"),
@@ -135,6 +137,7 @@ def test_a_fault_of_a_node_is_found_with_its_path(node: Node, fault: str) -> Non
 
 
 def test_what_only_looks_odd_is_no_fault() -> None:
+    assert faults(call("stepwell.http_request", {"url": "https://a", "max_bytes": "{{ variables.most }}"})) == []
     assert faults(sequence(call("stepwell.throw", "no", on_error="continue"), "after")) == []
     assert faults(choice(when("trigger.input.a", "x"), when("trigger.input.a", "y"), mode="all")) == []
     assert faults(loop("a", range=Range(start=9, stop=0, step=-3))) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["BUILTINS", "PREFIX", "Builtin", "builtin_of"]
+__all__ = ["BUILTINS", "PREFIX", "Builtin", "builtin_of", "fault_of_max_bytes"]
 
 PREFIX = "stepwell."
 """The prefix of built-in step names, so that no user's step can have the same name."""
@@ -69,6 +69,13 @@ BUILTINS = {
     )
 }
 """Built-in steps by their keyword in documents."""
+
+
+def fault_of_max_bytes(most: object) -> str | None:
+    """Return why ``http_request`` does not take a ``max_bytes``; None if it does."""
+    if type(most) is int and 1 <= most <= 100_000_000:
+        return None
+    return f"max_bytes is a whole number from 1 to 100,000,000, not {most!r}"
 
 
 def builtin_of(uses: str) -> Builtin | None:

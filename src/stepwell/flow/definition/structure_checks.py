@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 from msgspec import UNSET
 
 from stepwell.errors import StepwellError, ValidationFailed
-from stepwell.flow.definition.builtin_steps import BUILTINS, PREFIX, builtin_of
+from stepwell.flow.definition.builtin_steps import BUILTINS, PREFIX, builtin_of, fault_of_max_bytes
 from stepwell.flow.definition.findings import Finding, Findings
 from stepwell.flow.definition.node import (
     Action,
@@ -263,6 +263,11 @@ def _builtin(place: Place, node: StepNode, known: Known) -> Findings:
         yield Finding(here, f"{builtin.name} takes a mapping{' or a text' if builtin.main else ''}")
     if builtin.name == "cancel_scope":
         yield from _cancelled_scope(args, here, known)
+    if builtin.name == "http_request" and isinstance(args, dict) and "max_bytes" in args:
+        most = cast("dict[str, Any]", args)["max_bytes"]
+        fault = None if is_template(most) else fault_of_max_bytes(most)
+        if fault is not None:
+            yield Finding((*here, "max_bytes"), fault)
 
 
 def _cancelled_scope(args: Any, here: tuple[str | int, ...], known: Known) -> Findings:

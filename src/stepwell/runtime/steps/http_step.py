@@ -23,7 +23,7 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 from stepwell.config import HTTP_HOSTS, InternalHosts, internal_hosts
 from stepwell.errors import AddressRefused, InvalidInput, RequestFailed
-from stepwell.flow.definition.builtin_steps import BUILTINS
+from stepwell.flow.definition.builtin_steps import BUILTINS, fault_of_max_bytes
 from stepwell.flow.function import Step
 from stepwell.flow.retry import Retry
 from stepwell.model.value import Value, canonical
@@ -291,8 +291,8 @@ def _url(asked: Mapping[str, Any]) -> str:
 
 def _most(asked: Mapping[str, Any]) -> int:
     most = asked.get("max_bytes", _MAX_BYTES)
-    if type(most) is not int or not 1 <= most <= 100_000_000:
-        raise InvalidInput(f"max_bytes is a whole number from 1 to 100,000,000, not {most!r}")
+    if fault := fault_of_max_bytes(most):
+        raise InvalidInput(fault)
     return most
 
 
