@@ -35,7 +35,7 @@ def well(open_well: OpenWell, url: str) -> Any:
 def look(key: str) -> dict[str, Any]:
     """All ways to read, in a thread."""
     state = stepwell.current().state(STOCK)
-    state.set("own", [1])
+    state.set_many({"own": [1]})
     state.increment("lamps", 2)
     state.delete("gone")
     return {

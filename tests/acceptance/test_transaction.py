@@ -386,9 +386,14 @@ def test_writes_to_state_land_with_the_commit_or_not_at_all(well: Stepwell) -> N
         tx.state(counters).increment("n", 2)
         tx.state(counters).delete("text")
         tx.state(well.state.globals).set("g", {"x": 1}, ttl=60)
+        tx.state(well.state.globals).set_many({"h": 1, "i": 2})
     assert counters.all() == {"n": 2}
-    assert well.state.globals.get("g") == {"x": 1}
-    assert [mutation["op"]["op"] for mutation in tx.receipt.mutations] == ["increment", "delete", "put"]
+    assert well.state.globals.get_many(["g", "h", "i"]) == {"g": {"x": 1}, "h": 1, "i": 2}
+    assert [mutation["op"]["op"] for mutation in tx.receipt.mutations] == ["increment", "delete", "put", "put", "put"]
+    with pytest.raises(ValidationFailed) as refused, well.transaction("run") as tx:
+        tx.state(counters).set_many({"a": 1, "b": object(), "c": object()})  # pyright: ignore[reportArgumentType] - that is the point
+    assert len(refused.value.errors) == 2
+    assert counters.all() == {"n": 2}
 
 
 def test_fence_that_is_not_the_current_one_is_refused(well: Stepwell) -> None:

@@ -388,6 +388,18 @@ class BufferedScope:
         """
         self._put(key, value, ttl, sliding, None)
 
+    def set_many(self, values: Mapping[str, Value], ttl: Span | None = None, *, sliding: bool = False) -> None:
+        """Set several keys.
+
+        - ``values``: the new values by key.
+        - ``ttl``: after this time the keys are gone; None keeps them for ever.
+        - ``sliding``: every use starts the ``ttl`` anew.
+        """
+        if not isinstance(values, Mapping):
+            raise InvalidInput(f"set_many takes a dict of keys and values, not {type(values).__name__}")
+        for key, value in values.items():
+            self.set(key, value, ttl, sliding=sliding)
+
     def set_if_absent(self, key: str, value: Value, ttl: Span | None = None, *, sliding: bool = False) -> None:
         """Set a key that must not exist; the commit raises ``Conflict`` if it does.
 
