@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -124,6 +125,30 @@ async def settled(numbers: list[int]) -> list[Any]:
 @workflow(name="typed.settled_plain")
 def settled_plain(numbers: list[int]) -> list[Any]:
     return [_shown(each) for each in stepwell.map(double, numbers, return_exceptions=True)]
+
+
+@workflow(name="typed.settled_exit")
+async def settled_exit(numbers: list[int]) -> list[Any]:
+    return [_shown(each) for each in await stepwell.map(exiting_at_two, numbers, return_exceptions=True)]
+
+
+@workflow(name="typed.settled_exit_plain")
+def settled_exit_plain(numbers: list[int]) -> list[Any]:
+    def plainly(number: int) -> int:
+        return sys.exit("enough") if number == 2 else number
+
+    return [_shown(each) for each in stepwell.map(plainly, numbers, return_exceptions=True)]
+
+
+async def exiting_at_two(number: int) -> int:
+    return sys.exit("enough") if number == 2 else number
+
+
+@pytest.mark.parametrize("way", [settled_exit, settled_exit_plain])
+def test_map_returns_what_a_call_that_exits_raised_in_its_place(well: Any, way: Any) -> None:
+    first, exited, third = well.start(way, [1, 2, 3]).result(WAIT)
+    assert (first, third) == (1, 3)
+    assert "SystemExit(enough)" in exited
 
 
 def _shown(output: int | Exception) -> Any:

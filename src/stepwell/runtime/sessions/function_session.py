@@ -612,15 +612,17 @@ class FunctionSession(Session):
         self._unawaited.begun(position)
         gate = asyncio.Semaphore(concurrency)
 
+        async def call(item: Any) -> Any:
+            try:
+                return await _awaitable(function, item)
+            except Exception:
+                raise
+            except BaseException as error:  # noqa: BLE001 - SystemExit would end the loop, and GeneratorExit the session
+                raise contained(error, asyncio.current_task()) from error.__cause__
+
         async def one(item: Any) -> Any:
             async with gate:
-                try:
-                    call = partial(_awaitable, function, item)
-                    return await (_settled(call) if is_total else call())
-                except Exception:
-                    raise
-                except BaseException as error:  # noqa: BLE001 - SystemExit would end the loop, and GeneratorExit the session
-                    raise contained(error, asyncio.current_task()) from error.__cause__
+                return await (_settled(partial(call, item)) if is_total else call(item))
 
         with self._fan_out(fan_out, self._branch().upcoming_branch()):
             tasks = [self._loop.create_task(one(item)) for item in items]
