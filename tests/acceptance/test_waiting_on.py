@@ -10,7 +10,7 @@ from tests.acceptance.conftest import working_well
 
 import stepwell
 from stepwell import ExecutionFailed, Retry, Stepwell, StoreUnavailable, WaitingOn, step, workflow
-from stepwell.flow import approval, call, define, signal, subworkflow, wait
+from stepwell.flow import approval, call, deferred, define, signal, subworkflow, wait
 from stepwell.testing.store_access import store_under
 
 well = working_well
@@ -88,6 +88,14 @@ def test_declared_run_says_what_it_waits_for(well: Any, kind: str) -> None:
     found = answer_of(run, kind)
     names = {"signal": "approve", "approval": "boss", "retry": "wo.failing", "worker_missing": "wo.nobody-has-it"}
     assert found.name == names.get(kind, found.name)
+    run.cancel()
+
+
+def test_deferred_choice_names_every_signal_that_it_waits_for(well: Any) -> None:
+    run = well.start(define("wo-deferred", deferred({"approve": call("wo.broken"), "reject": wait(1), "drop": wait(2)})))
+    found = answer_of(run, "signal")
+    assert (found.name, found.step) == ("approve", "deferred")
+    assert found.message == "it waits for signal 'approve' or 'reject' or 'drop'"
     run.cancel()
 
 

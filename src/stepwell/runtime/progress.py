@@ -395,7 +395,8 @@ def waiting_on(head: Head, progress: Progress, obstacle: str | None, now_ms: int
         return WaitingOn("worker_missing", text, head.workflow_id)
     if not progress.waiting:
         return None
-    return _of_wait(min(progress.waiting, key=lambda each: (_ORDER.index(each.kind), each.until is None, each.until or _NEVER)))
+    first = min(progress.waiting, key=lambda each: (_ORDER.index(each.kind), each.until is None, each.until or _NEVER))
+    return _of_wait(first, [each.name for each in progress.waiting if (each.kind, each.step) == (first.kind, first.step)])
 
 
 def away(error: Exception) -> WaitingOn:
@@ -403,7 +404,8 @@ def away(error: Exception) -> WaitingOn:
     return WaitingOn("store_away", "its store does not answer, so it cannot go on; nothing of it is lost", error=str(error))
 
 
-def _of_wait(wait: Waiting) -> WaitingOn:
+def _of_wait(wait: Waiting, names: list[str]) -> WaitingOn:
+    """Return the answer for a wait. A deferred choice waits for one of several names."""
     until = "" if wait.until is None else f" until {wait.until:%Y-%m-%d %H:%M:%S} UTC"
     match wait.kind:
         case "step":
@@ -415,4 +417,5 @@ def _of_wait(wait: Waiting) -> WaitingOn:
         case "time":
             return WaitingOn("timer", f"it waits{until}", "", wait.step, wait.until)
         case kind:
-            return WaitingOn(kind, f"it waits for {kind} {wait.name!r}{until}", wait.name, wait.step, wait.until)
+            shown = " or ".join(map(repr, names))
+            return WaitingOn(kind, f"it waits for {kind} {shown}{until}", wait.name, wait.step, wait.until)
