@@ -174,7 +174,7 @@ def well(working_well: Stepwell) -> Stepwell:
 
 
 MISFITS: list[tuple[Any, Any, str]] = [
-    (gives_number, "text", "the output of step 'gives_number' is not a int: Expected `int`, got `str`"),
+    (gives_number, "text", "the output of step 'gives_number' is not an int: Expected `int`, got `str`"),
     (gives_number, Level.LOW, r"the output of step 'gives_number', at \$: Level would come back as a plain int"),
     (gives_number, None, "Expected `int`, got `null`"),
     (gives_prices, {"a": [1, "b"]}, r"Expected `int`, got `str` - at `\$\[...\]\[1\]`"),
@@ -217,19 +217,19 @@ def test_run_heals_by_retry_after_an_output_that_did_not_fit(well: Any) -> None:
 def test_output_of_a_declared_step_that_does_not_fit_fails_its_attempt(well: Any) -> None:
     outputs["gives_number"] = "text"
     run = well.start(define("declared-misfit", call("gives_number", {"name": "gives_number"})))
-    with pytest.raises(ExecutionFailed, match="the output of step 'gives_number' is not a int"):
+    with pytest.raises(ExecutionFailed, match="the output of step 'gives_number' is not an int"):
         run.result(WAIT)
 
 
 def test_output_from_a_process_that_does_not_fit_fails_its_attempt(well: Any) -> None:
-    with pytest.raises(ExecutionFailed, match="the output of step 'gives_text_for_a_number' is not a int"):
+    with pytest.raises(ExecutionFailed, match="the output of step 'gives_text_for_a_number' is not an int"):
         well.start(calls_process).result(WAIT)
 
 
 @pytest.mark.parametrize(
     ("way", "output", "message"),
     [
-        (results_in_number, "text", "the result of workflow 'results_in_number' is not a int: Expected `int`, got `str`"),
+        (results_in_number, "text", "the result of workflow 'results_in_number' is not an int: Expected `int`, got `str`"),
         (results_in_list, ["a", 1], r"the result of workflow 'results_in_list' is not a list.*at `\$\[1\]`"),
         (results_in_list, (1,), r"the result of workflow 'results_in_list', at \$: a tuple would come back as a list"),
     ],

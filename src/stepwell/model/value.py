@@ -233,7 +233,8 @@ def from_value(value: Value, kind: type[T], *, what: str = "the stored value") -
     try:
         return msgspec.convert(value, kind, dec_hook=_decode_foreign, str_keys=True)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise InvalidInput(f"{what} is not a {shown_type(kind)}: {error}") from None
+        shown = shown_type(kind)
+        raise InvalidInput(f"{what} is not {'an' if shown[:1] in 'aeioAEIO' else 'a'} {shown}: {error}") from None
 
 
 def check_kept(given: object, back: object, *, what: str) -> None:
