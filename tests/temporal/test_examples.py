@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.acceptance.test_examples import EXAMPLES, NAMES, SAYS, without_store
 from tests.support.temporal_server import EXAMPLES as PLACES
 from tests.support.temporal_server import TemporalServer
@@ -24,7 +26,8 @@ def test_examples_and_demonstration_say_the_same_on_temporal(tmp_path: Path, tem
         programs[name] = started(program, folder)
     said = {name: (*program.communicate(timeout=240), program.returncode) for name, program in programs.items()}
     for name, (output, errors, code) in said.items():
-        assert code == 0, (name, output, errors)
+        if code:  # an assertion would cut the output short
+            pytest.fail(f"{name} ended with {code}:\n{output}\n{errors}")
         rest = output
         for line in SAYS.get(name, ["only the step that was killed was made again", "All 8 checks passed"]):
             _, found, rest = rest.partition(line)
@@ -42,8 +45,16 @@ def started(command: list[str], folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=folder, env=without_store(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_demonstration_without_a_server_says_so() -> None:
+def test_demonstration_without_a_server_says_so(tmp_path: Path) -> None:
+    """Several at once on one processor, where the SDK's thread is most often interrupted while it gives its answer."""
     command = [sys.executable, "-m", "stepwell", "demo", "--engine", "temporal", "--address", "127.0.0.1:1"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ran.returncode == 1
-    assert "no Temporal server answers at '127.0.0.1:1'" in ran.stderr
+    processors = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(processors)})
+    try:
+        programs = [started(command, tmp_path) for _ in range(4)]
+    finally:
+        os.sched_setaffinity(0, processors)
+    for program in programs:
+        output, errors = program.communicate(timeout=120)
+        assert program.returncode == 1, f"ended with {program.returncode}:\n{output}\n{errors}"
+        assert "no Temporal server answers at '127.0.0.1:1'" in errors

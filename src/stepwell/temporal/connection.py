@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import sys
+import threading
+import time
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -42,6 +46,24 @@ _TASK_SECONDS = 10.0
 _AWAY = frozenset(
     (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.CANCELLED)
 )
+
+_EXIT_SECONDS = 1.0
+"""How long the interpreter's exit waits for the SDK's threads to leave Python."""
+
+
+@atexit.register
+def _wait_for_the_sdk() -> None:
+    """Let the SDK's own threads leave Python before the interpreter ends.
+
+    They hand each answer to the event loop. One that the machine interrupts there, while the main thread takes the answer and
+    runs to its end, aborts the process when it goes on: a program that has succeeded would end by SIGABRT.
+    """
+    deadline = time.monotonic() + _EXIT_SECONDS
+    while time.monotonic() < deadline:
+        known = {thread.ident for thread in threading.enumerate()}
+        if sys._current_frames().keys() <= known:  # pyright: ignore[reportPrivateUsage] - nothing else tells of other threads
+            return
+        time.sleep(0.001)
 
 
 @dataclass(frozen=True)
