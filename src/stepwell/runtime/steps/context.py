@@ -322,12 +322,14 @@ class NestedContext(StepContext):
     def __init__(self, outer: StepContext, key: str) -> None:
         super().__init__(outer.identity, key, outer.attempt, outer.buffer.limits, outer._reading, outer.started_by)
         self._outer, self.given, self.grants = outer, outer.given, outer.grants
-        self.buffer.extend(outer.buffer.batch())
+        begins_with = outer.buffer.batch()
+        self.buffer.extend(begins_with)
+        self._own_from = len(begins_with)  # the outer one may write more, or nest another step, while this one runs
 
     def hand_over(self) -> None:
         """Let what this step wrote and spent land with what the other one writes."""
         outer = self._outer.buffer
-        outer.extend(self.buffer.batch()[len(outer.batch()) :])
+        outer.extend(self.buffer.batch()[self._own_from :])
         outer.spent += self.buffer.spent
 
 
