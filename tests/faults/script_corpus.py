@@ -36,6 +36,21 @@ _CALLS = (
     "table.foreach({}, print)", "math.huge()",
 )  # fmt: skip
 
+
+def _asking(function: str, more: str = "") -> str:
+    """Return a script whose workflow asks a function, as a step."""
+    return (
+        f"return Workflow.sequential{{name = 'w', steps = {{{{name = 'f', type = 'custom', execute = {function}}}}}{more}}}"
+        ":execute().output"
+    )
+
+
+def _looping(condition: str, more: str = "") -> str:
+    """Return a script whose loop asks a condition, or computes Lua code from a text."""
+    body = "{name = 'f', type = 'custom', execute = function() return 1 end}"
+    return f"return Workflow.loop{{name = 'w', max_iterations = 3, condition = {condition}, body = {body}{more}}}:execute().output"
+
+
 ESCAPES: tuple[Payload, ...] = (
     *(Payload(f"return type({name})", "^'nil'$") for name in _NIL_GLOBALS),
     *(Payload(f"return {code}", "attempt to (index|call) a (nil|number) value") for code in _CALLS),
@@ -105,6 +120,61 @@ ESCAPES: tuple[Payload, ...] = (
     Payload(
         "Workflow.conditional{name = 'c', condition = '__import__(\"os\")', then_branch = {{tool = 'x'}}}", "InvalidDefinition"
     ),
+    # Functions that a workflow asks, and Lua code in texts.
+    Payload(_asking("function() return type(load) .. type(io) .. type(debug) .. type(require) end"), "^'nilnilnilnil'$"),
+    Payload(_asking("function() return os.execute('id') end"), "attempt to call a nil value"),
+    Payload(_asking("function() return coroutine.yield('done', 1) end"), "attempt to index a nil value"),
+    Payload(_asking("function() return print end"), "a function cannot be stored"),
+    Payload(_asking("function() local t = {} t.t = t return t end"), "contains itself"),
+    Payload(_asking("function() error(setmetatable({}, {__tostring = function() error('again') end})) end"), "cannot be shown"),
+    Payload(_asking("function() error({message = {}}) end"), "failed: table"),
+    Payload(_asking("function() pcall = nil; error = nil; type = nil; pairs = nil; _G.rawget = nil return 7 end"), "^7$"),
+    Payload(_asking("function() _G.Workflow = nil; _G.State = nil; _ENV = {} return 7 end"), "^7$"),
+    Payload(_asking("function(context) return getmetatable(context) end"), "^None$"),
+    Payload(_asking("function(context) context.steps = nil; context.state = print; context.input = nil return 7 end"), "^7$"),
+    Payload(_asking("function() State.get = print return 1 end"), "State cannot be changed"),
+    Payload(_asking("function() Tool.execute('os.system', {command = 'id'}) end"), "there is no tool"),
+    Payload(_asking("function() return State.load('workflow:other', 'k') end"), "cannot reach the state"),
+    Payload(_asking("{['$function'] = 99}"), "no such function"),
+    Payload(_asking("{['$function'] = -1}"), "no such function"),
+    Payload(_asking("{['$function'] = 'print'}"), "custom with a function as its execute"),
+    Payload(_asking("function() return 1 end", ", name = '$ask'"), "^1$"),
+    Payload(
+        "return Workflow.sequential{name = 'w', steps = {{tool = 'script.function', input = {as = 'step'}}}}:execute().output",
+        "InvalidDefinition",
+    ),
+    Payload(
+        "return Workflow.sequential{name = 'w', steps = {{tool = 'script.function', input = {as = 'x', ['function'] = 1}},"
+        "{name = 'f', type = 'custom', execute = function() return 1 end}}}:execute().output",
+        "InvalidDefinition",
+    ),
+    Payload(
+        "local made made = Workflow.sequential{name = 'w', steps = {{name = 'f', type = 'custom', execute = function() "
+        "return made:execute().output end}}} return made:execute().output",
+        "stack overflow|nested|script_",
+    ),
+    Payload(_asking("function() local function f() return f() + 1 end return f() end"), "stack overflow|script_memory_bytes"),
+    Payload(_asking("function() return ('x'):rep(1e9) end"), "more than 1048576 bytes"),
+    Payload(
+        _asking("function() return table.sort({3, 2, 1}, function() State.get('x') end) end"), "yield across a C-call boundary"
+    ),
+    Payload(_looping("function() State.set('k', 1) error('no') end"), "failed: script:1: no"),
+    Payload(_looping("'state.x == load(\"return 1\")()'"), "attempt to call a nil value"),
+    Payload(_looping("'\\27Lua state.x ~= 1'"), "InvalidDefinition"),
+    Payload(_looping("'state.x == 1 end os.execute(\"id\") if true then return true'"), "InvalidDefinition"),
+    Payload(_looping("'state.x == nil and io.open(\"/etc/passwd\")'"), "attempt to index a nil value"),
+    Payload(
+        _looping("'iteration < 1'", ", state_update = [[ if body_success then state.x = print end ]]"),
+        "a function cannot be stored",
+    ),
+    Payload(
+        _looping("'iteration < 1'", ", state_update = [[ if body_success then State.set = print end ]]"), "State cannot be changed"
+    ),
+    Payload(
+        _looping("'iteration < 1'", ", state_update = [[ if body_success then state = print end ]]"), "a function cannot be stored"
+    ),
+    Payload(_looping("'iteration < 1'", ", state_update = [[ if body_success then state['$x'] = 1 end ]]"), "Stepwell's own"),
+    Payload(_looping("'iteration < 1'", ", state_update = [[ if body_success then _G = nil; _ENV = {} end ]]"), r"^\[1\]$"),
     # Stacks.
     Payload("local function f() return f() + 1 end f()", "stack overflow|script_memory_bytes"),
     Payload("local t = setmetatable({}, {}) getmetatable(t).__index = t return t.x", "loop"),
@@ -133,6 +203,14 @@ RUNAWAYS: tuple[str, ...] = (
     "print(setmetatable({}, {__tostring = function() while true do end end}))",
     "error(setmetatable({}, {__tostring = function() while true do end end}))",
     "local n = 0 while true do n = n + #tostring(n) end",
+    _asking("function() while true do end end"),
+    _asking("function() while true do pcall(function() while true do end end) end end"),
+    _asking("function() error(setmetatable({}, {__tostring = function() while true do end end})) end"),
+    _asking("function() return 1 end", ", on_complete = function() while true do end end"),
+    _asking("function() error('x') end", ", on_error = function() while true do end end"),
+    _looping("function() while true do end end"),
+    _looping("'state.x == (function() while true do end end)()'"),
+    _looping("'iteration < 1'", ", state_update = [[ while true do end ]]"),
 )
 """Scripts that never end, each in another way."""
 
@@ -143,6 +221,8 @@ MEMORY: tuple[str, ...] = (
     "local t = {} for i = 1, 1e9 do t[i] = {} end",
     "local t = {} while true do pcall(function() t[#t + 1] = ('x'):rep(1000000) .. #t end) if #t > 1e6 then break end end",
     "return string.pack('c1000000000', 'x')",
+    _asking("function() local t = {} while true do t[#t + 1] = ('x'):rep(100000) .. #t end end"),
+    _looping("'iteration < 1'", ", state_update = [[ local s = 'x' while true do s = s .. s end ]]"),
     "return (('x'):rep(60000)):gsub('.', ('y'):rep(1000000))",
     "local t = {} t[1] = table.pack(table.unpack(t, 1, 900000)) for i = 2, 1e6 do t[i] = table.pack(table.unpack(t, 1, 200)) end",
 )

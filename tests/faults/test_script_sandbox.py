@@ -132,8 +132,22 @@ def test_killed_process_of_a_script_fails_the_step_and_leaves_nothing(well: Step
     assert outcome(well, "return 1") == "1"
 
 
-def test_script_survives_the_death_of_its_worker(tmp_path: Path) -> None:
-    """Killed between two writes: nothing of the first attempt is there, and the next worker runs the script once more."""
+WRITES = "State.set('a', (State.get('a') or 0) + 1) Tool.execute('sandbox.mark') State.set('b', 1) return State.get('a')"
+ASKS = """
+local count = 0
+Workflow.loop{name = 'w', while_condition = function() return count < 2 end, max_iterations = 9, body = {
+    {name = 'a', type = 'custom', execute = function()
+        count = count + 1
+        State.set('a', (State.get('a') or 0) + 0.5)
+    end},
+    {name = 'b', tool = 'sandbox.mark', input = {}, on_complete = function() State.set('b', 1) end}}}:execute()
+return State.get('a')
+"""
+
+
+@pytest.mark.parametrize("code", [WRITES, ASKS], ids=["between_writes", "between_functions"])
+def test_script_survives_the_death_of_its_worker(tmp_path: Path, code: str) -> None:
+    """Killed in the middle: nothing of the first attempt is there, and the next worker runs the script once more."""
     url, mark = f"sqlite:///{tmp_path}/well.db", tmp_path / "mark"
     program = tmp_path / "program.py"
     program.write_text(
@@ -150,7 +164,7 @@ def test_script_survives_the_death_of_its_worker(tmp_path: Path) -> None:
                 mark.touch()
                 time.sleep(600)
 
-        CODE = "State.set('a', (State.get('a') or 0) + 1) Tool.execute('sandbox.mark') State.set('b', 1) return State.get('a')"
+        CODE = {code!r}
         if __name__ == "__main__":
             with Stepwell({url!r}, lease_seconds=1) as well:
                 print(well.start(define("survivor", script(CODE)), {{}}, execution_id="one").result(60), flush=True)
@@ -163,7 +177,7 @@ def test_script_survives_the_death_of_its_worker(tmp_path: Path) -> None:
     with Stepwell(url, worker=False) as well:
         assert well.state.workspace("default").get("a") is None
     second = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=WAIT, check=True)
-    assert second.stdout.strip() == "1"
+    assert float(second.stdout) == 1
     with Stepwell(url, worker=False) as well:
         assert well.run("one").status() is Status.COMPLETED
         assert well.state.workspace("default").all() == {"a": 1, "b": 1}

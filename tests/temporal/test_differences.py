@@ -157,6 +157,15 @@ DEFINITIONS: dict[str, Definition] = {
     ),
     "script that fails": define("script_fails", script("State.set('lost', 1) error('no')")),
     "script that runs a workflow": define("script_runs", script("return Workflow.get('child'):execute(input).output")),
+    "script with functions": define(
+        "script_asks",
+        script(
+            "local n = 0 return Workflow.loop{name = 'w', while_condition = function() return n < 2 end, max_iterations = 5, "
+            "body = {{name = 'd', tool = 'double', input = {x = '$iteration'}, on_complete = function(r) n = n + 1 "
+            "State.set('last', r.output) end}}}:execute{}.output"
+        ),
+        output=["{{ steps.script.output }}", "{{ state.workspace.last }}"],
+    ),
     "what started it": define("seeing", call("seen", name="s"), output="{{ steps.s.output }}"),
     "spending": define("spends", sequence(call("costly", {"amount": 1.5}), call("costly", {"amount": 2})), output="spent"),
 }

@@ -125,22 +125,108 @@ local Tool = freeze({
   end,
 }, "Tool")
 
--- Workflows: plain tables that the host makes a definition of. Functions cannot be stored in one.
+-- Workflows: plain tables that the host makes a definition of. A function stands in one as its number.
 
 local specs = setmetatable({}, {__mode = "k"})
+local functions, numbers = {}, {}
 
---- A copy of a table in which workflows stand as what they are made of. Functions are refused.
-local function plain(value, where, depth)
+local function number_of(f)
+  if not numbers[f] then
+    functions[#functions + 1] = f
+    numbers[f] = #functions
+  end
+  return numbers[f]
+end
+
+--- A copy of a table in which workflows stand as what they are made of, and functions as their numbers.
+local function plain(value, depth)
   if depth > 60 then error("the workflow is nested too deeply", 0) end
   local kind = type(value)
-  if kind == "function" then
-    error(where .. " is a function, which cannot be stored with a workflow; write it as a condition in a text", 0)
-  end
+  if kind == "function" then return {["$function"] = number_of(value)} end
   if kind ~= "table" or rawequal(value, null) then return value end
   if specs[value] then return {["$workflow"] = specs[value]} end
   local copy = lists[value] and mark_list({}) or {}
-  for key, member in next, value do copy[key] = plain(member, where .. "." .. text_of(key), depth + 1) end
+  local bare = {}  -- without a metatable, whose __pairs would run
+  for key, member in next, value do bare[key] = member end
+  for key, member in pairs(bare) do copy[key] = plain(member, depth + 1) end
   return copy
+end
+
+-- A workflow that has functions runs inside of this script, and asks it what they return.
+
+--- Let a list of named tables be read by their names, too.
+local function by_name(list)
+  if type(list) ~= "table" then return end
+  setmetatable(list, {__index = function(_, name)
+    if type(name) ~= "string" then return nil end
+    for place = 1, #list do
+      local member = rawget(list, place)
+      if type(member) == "table" and rawget(member, "name") == name then return member end
+    end
+  end, __metatable = false})
+end
+
+local function with_names(result)
+  if type(result) ~= "table" then return result end
+  for _, branches in next, {rawget(result, "branches") or false, rawget(result, "branch_results") or false} do
+    by_name(branches)
+    for _, branch in next, branches or {} do by_name(branch.steps) end
+  end
+  local data = rawget(result, "data")
+  if type(data) == "table" then data.branches = rawget(result, "branches") end
+  return result
+end
+
+--- Lua code from a text, which sees the state of its loop as its globals, and the script's globals behind them.
+local function code_of(code, context)
+  local chunk, fault = load(code, "=workflow", "t", setmetatable(context, {__index = _G}))
+  if not chunk then error(fault, 0) end
+  return chunk
+end
+
+local roles = {}
+
+function roles.step(f, context)
+  local result = f(context)
+  local success = type(result) == "table" and rawget(result, "success")
+  if success == true then return result.output end
+  if type(result) == "table" and success == false then
+    local reason = rawget(result, "error")
+    if reason == nil then reason = rawget(result, "output") end
+    if type(reason) == "table" and rawget(reason, "message") ~= nil then reason = rawget(reason, "message") end
+    error(reason == nil and "the function said success = false" or text_of(reason), 0)
+  end
+  return result
+end
+
+function roles.condition(f, context) return not not f(context) end
+function roles.value(f, context) return f(context) end
+function roles.hook(f, first, second) return f(first, second) end
+
+function roles.update(f, context, output)
+  local state = context.state
+  local result = f(state, output)
+  if type(result) == "table" then return result end
+  return context.state
+end
+
+--- Call what a workflow asks for, and tell it what came of it; return what the host says next.
+local function answer(asked)
+  local is_fine, value = pcall(function()
+    local first, second = with_names(asked.first), with_names(asked.second)
+    local f = functions[asked["function"]]
+    if asked.code then f = code_of(asked.code, first) end
+    if not f then error("the script has no such function", 0) end
+    return roles[asked["as"]](f, first, second)
+  end)
+  if not is_fine then
+    if type(value) == "table" and rawget(value, "message") ~= nil then value = rawget(value, "message") end
+    local told, text = pcall(text_of, value)
+    value = told and text or "an error that cannot be shown"
+  end
+  local goes_on, result, was_refused = yield("ask", "workflow.answer", asked.number, is_fine, value)
+  if was_refused then return yield("ask", "workflow.answer", asked.number, false, result) end
+  return goes_on, result
 end
 
 local runs = setmetatable({}, {__mode = "k"})
@@ -155,11 +241,15 @@ end
 
 local function checked(given, kind)
   if type(given) ~= "table" then error("Workflow." .. kind .. " takes a table", 3) end
-  local is_fine, spec = pcall(plain, given, "the workflow", 0)
+  local is_fine, spec = pcall(plain, given, 0)
   if not is_fine then error(spec, 3) end
   spec.kind = kind
   local is_right, result = yield("ask", "workflow.check", spec)
   if not is_right then error(result, 3) end
+  for _, code in pairs(result.codes or {}) do
+    local chunk, fault = load(code, "=workflow", "t", {})
+    if not chunk then error("InvalidDefinition: neither an expression nor Lua: " .. fault, 3) end
+  end
   spec.name = result.name
   return instance(spec)
 end
@@ -174,11 +264,12 @@ function methods.execute(self, given)
   local spec, run = spec_of(self), runs[self]
   if run.before then run.before(given) end
   local is_fine, result = yield("ask", "workflow.run", spec, given)
+  while is_fine and result["$ask"] do is_fine, result = answer(result["$ask"]) end
   if not is_fine then
     if run.failed then run.failed(result) end
     error(result, 2)
   end
-  run.result = result
+  run.result = with_names(result)
   executed[result.execution_id] = {found = result.outputs, is_run = true}
   executed[spec.name or ""] = {found = result.outputs}
   if run.after then run.after(result) end

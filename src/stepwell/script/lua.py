@@ -16,20 +16,21 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from importlib.util import find_spec
 from math import ceil
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from stepwell.errors import InvalidInput, LimitExceeded, NoScriptEngine, ProcessDied, ScriptFailed, StepwellError
 from stepwell.flow.definition.document_writer import plain_definition
-from stepwell.flow.definition.node import Definition
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.value import Value, canonical
 from stepwell.runtime.steps.process_pool import ChildProcess, ProcessPool, Slot
 from stepwell.runtime.steps.scripts import ScriptRun
+from stepwell.script.inline_workflow import InlineWorkflow
 from stepwell.script.lua_messages import HostReply, ProcessLimits, ScriptMessage, ScriptTask
-from stepwell.script.lua_workflows import definition_of, runnable_of, stored_name
+from stepwell.script.lua_workflows import BuiltWorkflow, build_workflow, stored_name
+from stepwell.script.workflow_results import result_of
 
 __all__ = ["LuaEngine"]
 
@@ -113,7 +114,11 @@ class LuaEngine:
         """
         async with self._pool.borrow(run.identity.workspace_id) as (process, slot):
             try:
-                said = await _Script(process, slot, run, self._limits).last_message(code, value)
+                script = _Script(process, slot, run, self._limits)
+                try:
+                    said = await script.last_message(code, value)
+                finally:
+                    script.close()
             except BaseException:
                 process.kill()  # the script has not ended by itself
                 raise
@@ -146,6 +151,8 @@ class _Script:
     def __init__(self, process: LuaProcess, slot: Slot, run: ScriptRun, limits: Limits) -> None:
         self._process, self._slot, self._run, self._limits = process, slot, run, limits
         self._left = limits.script_ms / 1000
+        self._inside: list[InlineWorkflow] = []
+        """Workflows that run inside of the script, each but the first begun by a function that the one before it asked."""
         self._calls: dict[str, Callable[..., Coroutine[Any, Any, Value]]] = {
             "state.get": self._get,
             "state.set": self._set,
@@ -158,6 +165,7 @@ class _Script:
             "tool.list": self._tools,
             "workflow.check": self._check,
             "workflow.run": self._run_workflow,
+            "workflow.answer": self._answer_workflow,
             "workflow.exists": self._workflow_exists,
             "workflow.list": self._workflows,
         }
@@ -170,6 +178,11 @@ class _Script:
                 answer = await self._answer(said)
             said = await self._say(answer)
         return said
+
+    def close(self) -> None:
+        """Stop the workflows that run inside of the script."""
+        while self._inside:
+            self._inside.pop().close()
 
     async def _say(self, message: ScriptTask | HostReply) -> ScriptMessage:
         said, took = await self._process.say(_encode(message), self._left)
@@ -257,38 +270,51 @@ class _Script:
         stored = stored_name(spec)
         if stored is not None:
             return {"name": stored, "definition": None}
-        definition = definition_of(spec)
-        return {"name": definition.name, "definition": plain_definition(definition)}
+        built = build_workflow(spec)
+        definition = plain_definition(built.definition)
+        return {"name": built.definition.name, "definition": definition, "codes": list(built.codes)}
 
     async def _run_workflow(self, spec: Value, value: Value = None) -> Value:
-        workflow: Definition | str | None = stored_name(spec)
-        name = workflow
-        if workflow is None:
-            name = definition_of(spec).name
-            workflow, further = runnable_of(spec, self._run.identity, self._run.tool_names())
-            for each in further:
-                await self._run.store_workflow(each)
-        child_id, output, outputs, variables = await self._run.run_workflow(workflow, {} if value is None else value)
-        return {
-            "success": True,
-            "status": "COMPLETED",
-            "execution_id": child_id,
-            "output": output,
-            "outputs": outputs,
-            "final_state": variables,
-            "iterations": _length(outputs.get("loop")),
-            "text": f"workflow {name} completed with {len(outputs)} steps",
-        }
+        given: Value = {} if value is None else value
+        child_id, stored = self._run.next_child(), stored_name(spec)
+        if stored is not None:
+            output, state = await self._run.run_workflow(stored, given, child_id)
+            return result_of(None, stored, child_id, state, output)
+        built = build_workflow(spec, self._run.identity, self._run.tool_names())
+        if built.is_inside:
+            self._inside.append(InlineWorkflow(built, given, self._run, child_id))
+            return await self._next_question()
+        return await self._run_child(built, given, child_id)
+
+    async def _run_child(self, built: BuiltWorkflow, value: Value, child_id: str) -> Value:
+        for each in built.inner.values():
+            await self._run.store_workflow(each.definition)
+        output, state = await self._run.run_workflow(built.definition, value, child_id)
+        return result_of(built, built.name, child_id, state, output)
+
+    async def _answer_workflow(self, number: Value, is_fine: Value, value: Value = None) -> Value:
+        """Take the script's answer to a question of the workflow inside of it with this number, and wait for the next one."""
+        if type(number) is not int or not 0 < number <= len(self._inside):
+            raise InvalidInput("no workflow inside of the script has asked that")
+        while len(self._inside) > number:  # a function left a workflow that it had begun
+            self._inside.pop().close()
+        self._inside[-1].answer(value, is_error=is_fine is not True)
+        return await self._next_question()
+
+    async def _next_question(self) -> Value:
+        """Return the next question of the innermost workflow inside of the script, or its result."""
+        inside = self._inside[-1]
+        question = await inside.next_question()
+        if question is not None:
+            return {"$ask": {**question, "number": len(self._inside)}}
+        self._inside.pop()
+        return inside.result()
 
     async def _workflow_exists(self, name: Value) -> Value:
         return await self._run.has_workflow(_text(name, "a workflow's name"))
 
     async def _workflows(self) -> Value:
         return self._run.workflow_names()
-
-
-def _length(value: Value) -> int | None:
-    return len(cast("list[Value]", value)) if isinstance(value, list) else None
 
 
 def _text(value: Value, what: str) -> str:

@@ -104,11 +104,11 @@ class _Lua:
             return ScriptMessage("failed", "memory", printed=self._printed())
         return ScriptMessage("failed", kind, value=_text(message), printed=self._printed())
 
-    def _answer(self, parent: _Parent, said: tuple[Any, ...]) -> tuple[bool, Any]:
+    def _answer(self, parent: _Parent, said: tuple[Any, ...]) -> tuple[Any, ...]:
         try:
             arguments = [self._out(each) for each in said[2:]]
         except _NotPlain as error:
-            return (False, str(error).encode())
+            return (False, str(error).encode(), True)  # the worker was not asked
         answer = parent.ask(ScriptMessage("ask", said[1].decode(), arguments, printed=self._printed()))
         return (True, self._to_lua(answer.value)) if answer.error is None else (False, answer.error.encode("utf-8", "replace"))
 

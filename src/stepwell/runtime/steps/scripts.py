@@ -9,20 +9,24 @@ since what a script's process asks for cannot be trusted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
+from stepwell.clock import Clock
 from stepwell.errors import InvalidInput, LimitExceeded, NoScriptEngine, NotFound
 from stepwell.flow.definition.node import Definition
 from stepwell.flow.function import Step, registered_names, registered_step, registered_step_names
+from stepwell.flow.language.template import StateKey
 from stepwell.flow.retry import Retry
+from stepwell.kernel.loaded_state import lay_over
 from stepwell.kernel.protocol import RunStep
+from stepwell.model.execution_state import ExecutionState
 from stepwell.model.ids import check_key, child_id_of
 from stepwell.model.limits import Limits
 from stepwell.model.record import Metadata
 from stepwell.model.scope import Scope
-from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, decode
 from stepwell.runtime.steps.attempt import run_attempt
 from stepwell.runtime.steps.budget import Budget
@@ -167,16 +171,25 @@ class ScriptRun:
         """Return the names of all tools, sorted."""
         return sorted(registered_step_names())
 
-    async def call_tool(self, name: str, value: Value) -> Value:
+    def tool_policy(self, name: str) -> Retry | None:
+        """Return the retry policy that a registered step has itself, or None."""
+        step = registered_step(name)
+        return None if step is None else step.policy
+
+    async def call_tool(self, name: str, value: Value, key: str = "", timeout_seconds: float | None = None) -> Value:
         """Call a registered step as a part of this script: one attempt, whose writes land with the script's own, or not at all.
 
-        Raise ``NotFound`` for an unknown step, ``GovernanceViolated`` if the execution may not run it, and the errors of the step.
+        ``key`` tells the call from the script's others; by default it is its number. Raise ``NotFound`` for an unknown step,
+        ``GovernanceViolated`` if the execution may not run it, and the errors of the step.
         """
-        step = builtin_step(name, None) or registered_step(name)
+        step = builtin_step(name, timeout_seconds) or registered_step(name)
         if step is None:
             raise NotFound(f"there is no tool {name!r}: this worker has no step of that name; import the module that defines it")
+        if timeout_seconds is not None:
+            step = copy.copy(step)
+            step.timeout_seconds = timeout_seconds
         self._tools += 1
-        key = f"{self.step}/tool:{self._tools}"
+        key = f"{self.step}/{key or f'tool:{self._tools}'}"
         self._budget.begin(step, key)
         context = NestedContext(self._context, key)
         output = await run_attempt(step, context, step.bind(value), self._services)
@@ -189,7 +202,23 @@ class ScriptRun:
             self._budget.end()
         self._tools = 0
 
-    # Workflows: children, run as executions of their own.
+    # Workflows: children, run as executions of their own, or a part of the script.
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the worker."""
+        return self._services.clock
+
+    async def read_state(self, keys: Sequence[StateKey]) -> Value:
+        """Return scoped state as the templates of a workflow inside of the script see it, with what the script has written."""
+        found = await self._services.read_state(keys, self.identity)
+        lay_over(found, keys, self.identity, self._context.buffer.batch())
+        return found
+
+    def next_child(self) -> str:
+        """Return the id of the next workflow that the script runs, the same at every attempt."""
+        self._children += 1
+        return child_id_of(self.identity.execution_id, f"{self.step}~{self._children}", self.limits.key_bytes)
 
     async def has_workflow(self, name: str) -> bool:
         """Return whether a workflow can be started by this name."""
@@ -206,21 +235,17 @@ class ScriptRun:
         """Store a definition that another one has as its subworkflow."""
         await self._services.workflows.startable(definition, None)
 
-    async def run_workflow(self, workflow: Definition | str, value: Value) -> tuple[str, Value, dict[str, Value], dict[str, Value]]:
-        """Run a child execution to its end; return its id, its result, the outputs of its steps by name, and its variables.
+    async def run_workflow(self, workflow: Definition | str, value: Value, child_id: str) -> tuple[Value, ExecutionState]:
+        """Run a child execution to its end; return its result, and its state.
 
-        The id is the same at every attempt, so that a script that is retried finds what an earlier attempt has started. Raise
-        ``ExecutionFailed`` or ``ExecutionCancelled`` if it ends otherwise.
+        With an id of ``next_child``, a script that is retried finds what an earlier attempt has started. Raise ``ExecutionFailed``
+        or ``ExecutionCancelled`` if it ends otherwise.
         """
-        self._children += 1
-        child_id = child_id_of(self.identity.execution_id, f"{self.step}~{self._children}", self.limits.key_bytes)
         found = await self._services.workflows.startable(workflow, None)
         with self._waiting(), self._services.room_lent():
             await self._services.start_child(found, value, child_id, self.identity)
             state = await self._services.ended(child_id)
-        output = child_result(found, child_id, {"status": str(state.status), "result": state.result})
-        outputs = {name: step.output for name, step in state.steps.items() if step.status == StepStatus.COMPLETED}
-        return child_id, output, outputs, dict(state.variables)
+        return child_result(found, child_id, {"status": str(state.status), "result": state.result}), state
 
 
 def _scope_of(name: str, identity: Metadata, step: str) -> Scope:
