@@ -9,7 +9,7 @@ import enum
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
@@ -55,6 +55,8 @@ def _page(title: str, module: str, names: dict[str, object]) -> str:
         parts.append(f"## {name}")
         if inspect.isclass(found):
             parts += _class(name, found)
+        elif inspect.isfunction(call := vars(type(found)).get("__call__")):  # an object that has methods, too: `wait_signal.sync`
+            parts += [_signature(name, call), _text(call), *_members(name, type(found))]
         elif callable(found):
             parts += [_signature(name, found), _text(found)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -72,6 +74,10 @@ def _class(name: str, kind: type) -> Iterator[str]:
     fields = [*getattr(kind, "__struct_fields__", ())]
     if fields:
         yield _fields(kind, fields)
+    yield from _members(name, kind, fields)
+
+
+def _members(name: str, kind: type, fields: Collection[str] = ()) -> Iterator[str]:
     for each, member in inspect.getmembers_static(kind):
         function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
         if each.startswith("_") or each in fields or not getattr(function, "__doc__", None) or _is_foreign(kind, each):

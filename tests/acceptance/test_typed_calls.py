@@ -185,6 +185,24 @@ async def approved() -> str:
     return (await stepwell.wait_signal("approve", type=Approval)).by
 
 
+@workflow(name="typed.approved_plain")
+def approved_plain() -> str:
+    return stepwell.wait_signal.sync("approve", type=Approval).by
+
+
+@workflow(name="typed.late_plain")
+def late_plain() -> str:
+    try:
+        return stepwell.wait_signal.sync("approve", type=Approval, timeout=0.01).by
+    except TimeoutError:
+        return "no answer came"
+
+
+@workflow(name="typed.signal_in_async")
+async def signal_in_async() -> Approval:
+    return stepwell.wait_signal.sync("approve", type=Approval)
+
+
 @step(name="typed.read")
 async def read() -> str:
     state = stepwell.current().state(SHELF)
@@ -313,14 +331,27 @@ def test_functions_in_a_plain_map_end_the_same_wherever_the_run_crashes() -> Non
     crash_everywhere(counted_wrappers, [1, -1, 2])
 
 
-def test_signal_comes_as_an_instance_of_a_class(well: Stepwell) -> None:
-    run = well.start(approved)
+@pytest.mark.parametrize("waiting", [approved, approved_plain])
+def test_signal_comes_as_an_instance_of_a_class(well: Stepwell, waiting: Any) -> None:
+    run = well.start(waiting)
     run.signal("approve", {"by": "ada"})
     assert run.result(WAIT) == "ada"
 
 
-def test_signal_that_does_not_fit_its_class_fails_the_run_and_names_the_signal(well: Stepwell) -> None:
-    run = well.start(approved)
+def test_blocking_wait_for_a_signal_ends_with_its_timeout(well: Stepwell) -> None:
+    assert well.start(late_plain).result(WAIT) == "no answer came"
+
+
+def test_blocking_wait_for_a_signal_belongs_into_no_async_workflow_and_not_outside(well: Stepwell) -> None:
+    with pytest.raises(ExecutionFailed, match=r"write await stepwell\.wait_signal\(\.\.\.\) there"):
+        well.start(signal_in_async).result(WAIT)
+    with pytest.raises(InvalidInput, match=r"stepwell\.wait_signal\.sync\(\) is for the code of a workflow"):
+        stepwell.wait_signal.sync("approve")
+
+
+@pytest.mark.parametrize("waiting", [approved, approved_plain])
+def test_signal_that_does_not_fit_its_class_fails_the_run_and_names_the_signal(well: Stepwell, waiting: Any) -> None:
+    run = well.start(waiting)
     run.signal("approve", {"level": 2})
     with pytest.raises(ExecutionFailed, match="the value of signal 'approve'"):
         run.result(WAIT)

@@ -7,12 +7,24 @@ from typing import Any
 import pytest
 from tests.acceptance.conftest import OpenWell
 
-from stepwell import FakeClock, Governance, InvalidInput, LimitExceeded, Limits, NotFound, Scope, workflow
+from stepwell import ExecutionFailed, FakeClock, Governance, InvalidInput, LimitExceeded, Limits, NotFound, Scope, step, workflow
 
 
 @workflow(name="usage.report")
 async def report(value: int) -> int:
     return value
+
+
+@step(name="usage.count")
+async def count(value: int) -> int:
+    return value
+
+
+@workflow(name="usage.counting")
+async def counting(most: int) -> int:
+    for number in range(most):
+        await count(number)
+    return most
 
 
 def test_usage_of_a_scope_counts_down_to_its_limits(open_well: OpenWell, url: str):
@@ -91,6 +103,66 @@ def test_override_raises_a_limit_until_its_end(well: Any, clock: FakeClock):
     assert well.usage.workspace("acme").amounts["state_bytes"].maximum == 10
     with pytest.raises(LimitExceeded):
         state.set("l", "x" * 100)
+
+
+@pytest.mark.parametrize(
+    ("limit", "kind", "name"),
+    [
+        ("state_keys", "workspace", "state_keys"),
+        ("workflow_state_bytes", "workflow", "state_bytes"),
+        ("workflow_state_keys", "workflow", "state_keys"),
+    ],
+)
+def test_usage_counts_down_to_limits_of_state_and_overrides_raise_them(
+    well: Any, clock: FakeClock, limit: str, kind: str, name: str
+):
+    well.workspaces.put_tier("small", **{limit: 12 if limit.endswith("bytes") else 2})
+    well.workspaces.put("acme", tier="small")
+    workflow = well.state.workspace("acme").workflow("billing")
+    workflow.set("k", 1234)
+    workflow.step("charge").set("k", 1234)
+
+    def amount() -> Any:
+        usage = well.usage.workspace("acme") if kind == "workspace" else well.usage.workflow("billing", workspace="acme")
+        return usage.amounts[name]
+
+    assert (amount().used, amount().left) == (
+        amount().maximum - (2 if limit.endswith("bytes") else 0),
+        amount().maximum - amount().used,
+    )
+    with pytest.raises(LimitExceeded) as caught:
+        workflow.set("l", 1234)
+    assert (caught.value.limit, caught.value.maximum) == (limit, amount().maximum)
+    well.workspaces.override("acme", limit, "1kB" if limit.endswith("bytes") else 10, span="1h")
+    workflow.set("l", 1234)
+    assert amount().override_until_ms == well.workspaces.get("acme").overrides[limit].until_ms
+    clock.advance(3601)
+    with pytest.raises(LimitExceeded):
+        workflow.set("m", 1234)
+
+
+def test_keys_of_an_execution_are_limited(open_well: OpenWell, url: str):
+    well = open_well(url, limits=Limits(execution_keys=8))
+    well.create("meter")
+    keys = well.usage.execution("meter").amounts["keys"]
+    with well.transaction("meter") as tx:
+        for number in range(int(keys.left)):
+            tx.set_variable(f"v{number}", number)
+    assert well.usage.execution("meter").amounts["keys"].left == 0
+    with pytest.raises(LimitExceeded) as caught, well.transaction("meter") as tx:
+        tx.set_variable("one-more", 1)
+    assert (caught.value.limit, caught.value.maximum, caught.value.actual) == ("execution_keys", 8, 9)
+    with well.transaction("meter") as tx:
+        tx.set_variable("v0", "another value of the same key")
+    assert well.verify("meter").ok
+
+
+def test_run_that_would_have_too_many_entries_fails(open_well: OpenWell, url: str):
+    well = open_well(url, limits=Limits(execution_keys=30))
+    run = well.start(counting, 100)
+    with pytest.raises(ExecutionFailed, match="execution_keys"):
+        run.result(timeout=60)
+    assert well.verify(run.execution_id).ok
 
 
 def test_override_is_replaced_and_ended(well: Any, clock: FakeClock):

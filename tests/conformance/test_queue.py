@@ -17,6 +17,7 @@ from stepwell.testing.conformance.queue_retry import *  # noqa: F403
 from stepwell.testing.conformance.queue_settings import *  # noqa: F403
 from stepwell.testing.conformance.queue_started import *  # noqa: F403
 from stepwell.testing.conformance.queue_whole_runs import *  # noqa: F403
+from stepwell.testing.conformance.state_quotas import *  # noqa: F403
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -72,6 +73,17 @@ def test_readme_uses_the_installed_package(installed: dict[str, str], tmp_path: 
     code = "import stepwell; print(stepwell.__file__)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=installed, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(installed["PYTHONPATH"])
+
+
+def test_wheel_has_all_pages_and_a_readme_without_links_into_the_repository(installed: dict[str, str]):
+    site = Path(installed["PYTHONPATH"])
+    pages = {path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")}
+    assert {path.relative_to(site / "stepwell" / "docs") for path in (site / "stepwell" / "docs").rglob("*.*")} == pages
+    [metadata] = site.glob("stepwell-*.dist-info/METADATA")
+    shown = metadata.read_text(encoding="utf-8").partition("\n\n")[2]
+    assert "| Install, concepts in five minutes |" in shown
+    assert [target for target in re.findall(r"\[[^\]]*\]\(([^)]*)\)", shown) if "://" not in target] == []
+    assert [block.code for block in blocks_of(README)] == re.findall(r"^```[^\n]*\n(.*?)^```$", shown, re.MULTILINE | re.DOTALL)
 
 
 def _commands(block: Block, folder: Path) -> list[str]:

@@ -17,9 +17,10 @@ from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing.conformance.samples import SampleExecution, walk
 
 INITIAL = read_schema("stepwell.stores.sqlite")
-NOTES = (2, "CREATE TABLE notes (text TEXT NOT NULL) STRICT; INSERT INTO notes VALUES ('made');")
-MARK = (3, "ALTER TABLE notes ADD COLUMN mark INTEGER NOT NULL DEFAULT 7;")
-BROKEN = (3, "UPDATE notes SET text = 'half'; ALTER TABLE missing ADD COLUMN mark INTEGER;")
+LAST = INITIAL[-1][0]
+NOTES = (LAST + 1, "CREATE TABLE notes (text TEXT NOT NULL) STRICT; INSERT INTO notes VALUES ('made');")
+MARK = (LAST + 2, "ALTER TABLE notes ADD COLUMN mark INTEGER NOT NULL DEFAULT 7;")
+BROKEN = (LAST + 2, "UPDATE notes SET text = 'half'; ALTER TABLE missing ADD COLUMN mark INTEGER;")
 
 Know = Callable[..., None]
 
@@ -30,7 +31,7 @@ def know(monkeypatch: pytest.MonkeyPatch) -> Know:
 
     def know(*scripts: tuple[int, str]) -> None:
         monkeypatch.setattr(connection, "_SCHEMA", [*INITIAL, *scripts])
-        monkeypatch.setattr(connection, "SCHEMA_VERSION", 1 + len(scripts))
+        monkeypatch.setattr(connection, "SCHEMA_VERSION", LAST + len(scripts))
 
     return know
 
@@ -46,8 +47,8 @@ def ask(folder: Path, sql: str) -> list[object]:
         return [row for (row,) in database.execute(sql).fetchall()]
 
 
-def test_nothing_but_the_initial_script_is_shipped() -> None:
-    assert [number for number, _ in INITIAL] == [1] == [connection.SCHEMA_VERSION]
+def test_shipped_scripts_are_numbered_without_a_gap() -> None:
+    assert [number for number, _ in INITIAL] == list(range(1, connection.SCHEMA_VERSION + 1))
 
 
 def test_file_of_an_older_schema_runs_the_scripts_that_it_lacks(know: Know, tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_file_of_an_older_schema_runs_the_scripts_that_it_lacks(know: Know, tmp_
     later = open_store(tmp_path)
     assert walk(later, execution.id).ok
     assert ask(tmp_path, "SELECT mark FROM notes") == [7]
-    assert ask(tmp_path, "PRAGMA user_version") == [3]
+    assert ask(tmp_path, "PRAGMA user_version") == [LAST + 2]
     later.close()
 
 
@@ -74,7 +75,7 @@ def test_script_that_fails_takes_all_of_the_migration_back(know: Know, tmp_path:
     know(NOTES, BROKEN)
     with pytest.raises(StoreUnavailable, match="missing"):
         open_store(tmp_path)
-    assert ask(tmp_path, "PRAGMA user_version") == [1]
+    assert ask(tmp_path, "PRAGMA user_version") == [LAST]
     assert ask(tmp_path, "SELECT name FROM sqlite_schema WHERE name = 'notes'") == []
     know(NOTES, MARK)
     open_store(tmp_path).close()
@@ -85,5 +86,5 @@ def test_code_that_knows_less_than_the_file_refuses_it(know: Know, tmp_path: Pat
     know(NOTES)
     open_store(tmp_path).close()
     know()
-    with pytest.raises(StoreNewer, match=r"schema 2.*up to 1"):
+    with pytest.raises(StoreNewer, match=rf"schema {LAST + 1}.*up to {LAST}"):
         open_store(tmp_path)

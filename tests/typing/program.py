@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, assert_type
+from uuid import UUID
 
 import stepwell
 from stepwell import (
@@ -98,7 +100,13 @@ def packing(item: str) -> int:
     assert_type(charge.sync(Order(item, 5)), str)
     assert_type(charge.with_key("charge-7").sync(Order(item, 5)), str)
     assert_type(checkout.sync(Order(item, 5)), str)
+    assert_type(stepwell.wait_signal.sync("packed", type=Approval, timeout="3d"), Approval)
+    assert_type(stepwell.wait_signal.sync("packed", type=list[Approval]), list[Approval])
+    paid: bool = stepwell.wait_signal("paid")
     assert_type(stepwell.wait_approval("Pack it?").is_approved, bool)
+    assert_type(stepwell.now(), datetime)
+    assert_type(stepwell.random() if paid else 0.5, float)
+    assert_type(stepwell.uuid(), UUID)
     sizes: list[int] = stepwell.map(pack, [item])
     payments: list[str] = stepwell.map(charge.sync, [Order(item, 5)])
     return done + len(sizes) + len(payments)

@@ -28,6 +28,7 @@ def mistakes(well: Stepwell) -> None:
     two.with_input("a", cents="b")
     stepwell.compensate(charge, 5)
     pack.sync("a")
+    order: Order = stepwell.wait_signal.sync("a", type=str)
 
 
 async def more_mistakes() -> None:

@@ -11,8 +11,9 @@ import pytest
 from tests.unit.golden_files import CLOCK_START, KEY
 from tests.unit.sample import NOW, story
 
-from stepwell import FakeClock, LoopContext, StepOutput, Stepwell, StoreNewer, Token, migration, verify_proof
+from stepwell import FakeClock, LimitExceeded, LoopContext, StepOutput, Stepwell, StoreNewer, Token, migration, verify_proof
 from stepwell.model.execution_state import ExecutionState
+from stepwell.model.queue_item import TIERS
 from stepwell.model.snapshot import read_snapshot
 from stepwell.stores.sqlite.connection import SCHEMA_VERSION
 
@@ -74,6 +75,40 @@ def test_store_of_schema_1_can_be_written_to(well_file: Path) -> None:
         assert well.verify("order-7").ok
         assert well.receipt("order-7", "second").revision == 1
         assert well.state.custom("notes").increment("short") == 2
+
+
+def test_store_of_schema_1_gets_limits_that_count_what_was_there(well_file: Path) -> None:
+    """T48: the golden store has one key in the state of acme, of a workflow."""
+    with open_well(well_file) as well:
+        well.workspaces.put_tier("small", state_keys=2, workflow_state_keys=1)
+        well.workspaces.put("acme", tier="small")
+        checkout = well.state.workspace("acme").workflow("checkout")
+        with pytest.raises(LimitExceeded, match="workflow_state_keys=1"):
+            checkout.set("more", 1)
+        well.state.workspace("acme").set("more", 1)
+        with pytest.raises(LimitExceeded, match="state_keys=2"):
+            well.state.workspace("acme").set("most", 1)
+
+
+def test_store_of_schema_1_has_a_queue_afterwards(well_file: Path) -> None:
+    """T48: also an item that waits since then; the golden store was made when the status of one was PENDING."""
+    database = apsw.Connection(str(well_file))
+    columns = (
+        "item_id, workspace_id, workflow_id, version, execution_id, input, queue, priority, enqueued_ms, run_at_ms, body_digest"
+    )
+    database.execute(
+        f"""INSERT INTO items ({columns}, max_attempts, is_ready, status)
+        VALUES ('old', 'default', 'greet', 1, 'run-old', X'7B7D', 'default', 0, 1, 1, '', 3, 0, 'PENDING')"""
+    )
+    database.close()
+    with open_well(well_file) as well:
+        assert [lane.depth for lane in well.queue.stats()] == [1]
+        assert {tier.name: tier.child_concurrency for tier in well.workspaces.tiers()} == {
+            tier.name: tier.child_concurrency for tier in TIERS
+        }
+        well.workspaces.put("acme", tier="startup")
+        assert well.workspaces.override("acme", "concurrency", 7, span="1h").overrides["concurrency"].value == 7
+        assert well.verify("order-7").ok
 
 
 def test_values_of_schema_1_are_migrated(well_file: Path) -> None:

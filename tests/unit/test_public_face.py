@@ -162,6 +162,9 @@ def callables() -> dict[str, object]:
     names = {name: getattr(module, name) for module in (stepwell, stepwell.flow) for name in module.__all__}
     names |= {kind.__name__: kind for pair in PAIRS.values() for kind in pair}
     found = {name: thing for name, thing in names.items() if inspect.isfunction(thing)}
+    objects = {name: type(thing) for name, thing in names.items() if not inspect.isclass(thing)}
+    found |= {name: call for name, kind in objects.items() if inspect.isfunction(call := vars(kind).get("__call__"))}
+    names |= objects
     for name, kind in names.items():
         if inspect.isclass(kind) and not issubclass(kind, Exception):
             for each, member in members(kind).items():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import json
 import pkgutil
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,7 +17,7 @@ import pytest
 import stepwell
 import stepwell.app.blocking
 import stepwell.flow
-from stepwell import Problem, Retry, Stepwell, step, workflow
+from stepwell import AsyncStepwell, Problem, Retry, Stepwell, step, workflow
 from stepwell.flow import define, sequence
 from stepwell.name_hints import hinted
 
@@ -119,6 +121,25 @@ def test_notebook_shows_a_table_without_what_the_short_text_hides() -> None:
         assert run._repr_svg_().startswith("<svg")
     definition: Any = define("records.picture", sequence("records.charge"))
     assert definition._repr_svg_().startswith("<svg")
+
+
+@pytest.mark.parametrize("store", ["memory://", "sqlite:///well.db"])
+def test_notebook_shows_a_run_whose_calls_are_awaited(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def cells() -> None:
+        async with AsyncStepwell(store) as well:
+            run: Any = await well.start(shop, "a lamp", execution_id="order-7")
+            await run.result(10)
+            assert run._repr_svg_() == await run.draw()
+            assert "a lamp" in run._repr_svg_()
+            absent: Any = well.run("no-such-run")
+            assert absent._repr_svg_() is None
+        assert run._repr_svg_() is None
+        never_opened: Any = AsyncStepwell(store).run("order-7")
+        assert never_opened._repr_svg_() is None
+
+    asyncio.run(cells())
 
 
 def test_notebook_shows_a_list_of_records_as_one_table() -> None:

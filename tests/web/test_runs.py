@@ -258,6 +258,23 @@ async def test_a_run_is_cancelled_forked_and_retried():
 
 
 @async_test
+async def test_a_run_is_paused_and_resumed():
+    async with served() as api, api.client() as client:
+        await client.put(f"{RUNS}/a", json={"workflow": "approve"})
+        paused = await client.post(f"{RUNS}/a/pause", json={"reason": "the bank is down"})
+        assert (paused.status_code, paused.json()) == (202, {"execution_id": "a", "action": "pause"})
+        progress = (await client.get(f"{RUNS}/a/progress")).json()
+        assert progress["waiting_on"]["kind"] == "paused"
+        assert progress["pause"]["reason"] == "the bank is down"
+        assert progress["pause"]["by"] == progress["waiting_on"]["name"]
+        assert progress["pause"]["by"]
+        await client.post(f"{RUNS}/a/signal", json={"name": "approve", "value": "yes"})
+        assert (await client.post(f"{RUNS}/a/resume")).status_code == 202
+        assert (await ended(client, "a"))["status"] == "COMPLETED"
+        assert (await client.post(f"{RUNS}/a/pause")).status_code == 409
+
+
+@async_test
 async def test_events_begin_with_a_snapshot_end_with_the_run_and_resume():
     async with served() as api, api.client() as client:
         await client.put(f"{RUNS}/a", json={"workflow": "approve"})

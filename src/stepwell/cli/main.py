@@ -258,6 +258,8 @@ COMMANDS = {
     "watch": CommandEntry(f"{_AT}.runs:watch", "Follow a run until it ends, and print its result."),
     "signal": CommandEntry(f"{_AT}.runs:signal", "Send a signal to a run."),
     "cancel": CommandEntry(f"{_AT}.runs:cancel", "Cancel a run, or a part of it."),
+    "pause": CommandEntry(f"{_AT}.runs:pause", "Pause a run: nothing new begins until it is resumed."),
+    "resume": CommandEntry(f"{_AT}.runs:resume", "Resume a paused run."),
     "retry": CommandEntry(f"{_AT}.runs:retry", "Resume a failed run at the step that failed."),
     "errors": CommandEntry(f"{_AT}.errors:errors", "Look at failed runs in groups."),
     "fork": CommandEntry(f"{_AT}.runs:fork", "Start a new run from the state of another."),
@@ -290,6 +292,7 @@ COMMANDS = {
     "migrate": CommandEntry(f"{_AT}.migrate:migrate", "Migrate a store to the schema of this version, or stored values."),
     "bench": CommandEntry(f"{_AT}.bench:bench", "Measure how fast this store is from this machine."),
     "demo": CommandEntry(f"{_AT}.demo:demo", "Kill a run inside a step, resume it and verify it."),
+    "docs": CommandEntry(f"{_AT}.docs:docs", "Print a page of the documentation, or find one by words."),
     "completion": CommandEntry(f"{_AT}.doctor:completion", "Print the completion script of a shell."),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import NamedTuple
 
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import InvalidInput, ValueErased
@@ -12,7 +13,7 @@ from stepwell.model.execution_state import ONLY, State
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.plain_data import PlainRecord
-from stepwell.model.queue_item import tier_at
+from stepwell.model.queue_item import Tier, tier_at
 from stepwell.model.receipt_chain import rebuild
 from stepwell.model.scope import Scope, is_internal
 from stepwell.model.scoped_operations import ScopeTotals
@@ -51,6 +52,18 @@ class Usage(PlainRecord, frozen=True):
     """False if there are more executions than were counted; then ``executions`` and what they use is a lower bound."""
 
 
+class _LimitsNow(NamedTuple):
+    """The limits of a workspace now."""
+
+    tier: Tier
+    ends: dict[str, int]
+    """When each override ends, by its limit."""
+
+    def amount(self, limit: str, used: float) -> Amount:
+        """Return the used part of a limit."""
+        return Amount(used, getattr(self.tier, limit), self.ends.get(limit))
+
+
 class UsageOperations:
     """Count what is used."""
 
@@ -79,7 +92,7 @@ class UsageOperations:
             execution_id,
             {
                 "execution_bytes": Amount(state.size, self._limits.execution_bytes),
-                "keys": Amount(sum(map(len, state.sections.values()))),
+                "keys": Amount(state.keys, self._limits.execution_keys),
                 "steps": Amount(_steps(state), None if governance is None else governance.steps),
                 "receipts": Amount(head.revision - head.base_revision),
             },
@@ -89,9 +102,9 @@ class UsageOperations:
         """Return what a workflow uses in a workspace: its scoped state, that of its steps, and its newest executions."""
         check_key(workflow_id, "a workflow")
         check_key(workspace_id, "a workspace id")
-        totals = yield from read(lambda: self._totals(workspace_id, workflow_id))
+        found = yield from read(lambda: self._state_of(workspace_id, workflow_id))
         counted, is_complete = yield from self._executions_of(workspace_id, workflow_id, most)
-        return Usage("workflow", workflow_id, _state_amounts(totals) | counted, is_complete)
+        return Usage("workflow", workflow_id, found | counted, is_complete)
 
     def workspace(self, workspace_id: str, most: int) -> Operation[Usage]:
         """Return what a workspace uses of the limits that hold for it now, and its newest executions."""
@@ -101,20 +114,34 @@ class UsageOperations:
         return Usage("workspace", workspace_id, found | counted, is_complete)
 
     def _limited(self, workspace_id: str) -> dict[str, Amount]:
-        workspace = next((each for each in self._store.workspaces() if each.workspace_id == workspace_id), None)
-        if workspace is None:
+        limits = self._limits_of(workspace_id)
+        if limits is None:
             raise no_workspace(workspace_id)
-        now_ms = self._store.now_ms()
-        tier = tier_at(next(each for each in self._store.tiers() if each.name == workspace.tier), workspace, now_ms)
         lanes, totals = self._store.lanes(workspace_id), self._totals(workspace_id, None)
         used = {
             "state_bytes": totals.bytes,
             "concurrency": sum(lane.claimed + lane.dispatched for lane in lanes),
             "queue_depth": sum(lane.ready + lane.delayed for lane in lanes),
+            "state_keys": totals.keys,
         }
-        ends = {name: each.until_ms for name, each in workspace.overrides.items() if each.until_ms > now_ms}
-        amounts = {name: Amount(count, getattr(tier, name), ends.get(name)) for name, count in used.items()}
-        return amounts | {"state_keys": Amount(totals.keys)}
+        return {name: limits.amount(name, count) for name, count in used.items()}
+
+    def _state_of(self, workspace_id: str, workflow_id: str) -> dict[str, Amount]:
+        """Return what the scopes of a workflow use; without such a workspace there is no limit."""
+        totals = self._totals(workspace_id, workflow_id)
+        limits = self._limits_of(workspace_id) or _LimitsNow(Tier(name="none"), {})
+        return {
+            "state_bytes": limits.amount("workflow_state_bytes", totals.bytes),
+            "state_keys": limits.amount("workflow_state_keys", totals.keys),
+        }
+
+    def _limits_of(self, workspace_id: str) -> _LimitsNow | None:
+        workspace = next((each for each in self._store.workspaces() if each.workspace_id == workspace_id), None)
+        if workspace is None:
+            return None
+        now_ms = self._store.now_ms()
+        tier = tier_at(next(each for each in self._store.tiers() if each.name == workspace.tier), workspace, now_ms)
+        return _LimitsNow(tier, {name: each.until_ms for name, each in workspace.overrides.items() if each.until_ms > now_ms})
 
     def _totals(self, workspace_id: str, workflow_id: str | None) -> ScopeTotals:
         """Return the keys and bytes of all scopes of a workspace, or of one workflow in it."""
@@ -152,7 +179,3 @@ def _is_of(path: str, workflow_id: str) -> bool:
         return False
     scope = Scope.parse(path)
     return scope.kind in ("workflow", "step") and scope.names[0] == workflow_id
-
-
-def _state_amounts(totals: ScopeTotals) -> dict[str, Amount]:
-    return {"state_bytes": Amount(totals.bytes), "state_keys": Amount(totals.keys)}

@@ -123,6 +123,12 @@ class Draft(msgspec.Struct, gc=False, eq=False):
             if name == section and data is not None and key not in self.base.sections[section]:
                 yield key
 
+    def count_keys(self) -> int:
+        """Return the number of entries as the mutations so far leave them."""
+        sections = self.base.sections
+        changes = ((data is not None) - (key in sections[section]) for (section, key), data in self._pending.items())
+        return self.base.keys + sum(changes)
+
     def current_status(self) -> Status | None:
         """Return the execution's status as the mutations so far leave it; None before it is created."""
         data = self.get("status", ONLY)

@@ -137,6 +137,11 @@ class State:
                 yield section, key, data
 
     @property
+    def keys(self) -> int:
+        """Return the number of entries."""
+        return sum(map(len, self.sections.values()))
+
+    @property
     def identity(self) -> Metadata:
         """Return the execution's identity."""
         data = self.sections["identity"][ONLY]

@@ -35,6 +35,8 @@ class Limits(PlainRecord, frozen=True, kw_only=True):
     """Lists and objects inside each other."""
     execution_bytes: int = 64 * 1024 * 1024
     """All entries of one execution's state together."""
+    execution_keys: int = 1_000_000
+    """The number of entries of one execution's state: steps, variables, loops, tokens and the like."""
     commit_mutations: int = 100_000
     """Mutations of one commit."""
     scope_keys: int = 10_000

@@ -27,7 +27,10 @@ from stepwell.model.plain_data import PlainRecord
 __all__ = [
     "ACTIVE",
     "DEFAULT_QUEUE",
+    "QUOTAS",
+    "SIZE_LIMITS",
     "STARTED_QUEUE",
+    "STATE_LIMITS",
     "TIERS",
     "TIER_LIMITS",
     "CancelItem",
@@ -83,6 +86,16 @@ ACTIVE = frozenset((ItemStatus.CLAIMED, ItemStatus.DISPATCHED))
 _MARKS = frozenset(ItemStatus) - {ItemStatus.CLAIMED}
 
 
+SIZE_LIMITS = ("state_bytes", "workflow_state_bytes")
+"""The limits of a tier that are numbers of bytes."""
+
+QUOTAS = ("state_keys", "workflow_state_bytes", "workflow_state_keys")
+"""The limits of a tier that stores keep in one document, so that another one needs no change of the schema."""
+
+STATE_LIMITS = ("state_bytes", *QUOTAS)
+"""The limits of a tier on scoped state; see ``model.state_quota``."""
+
+
 class Tier(PlainRecord, frozen=True, kw_only=True):
     """A named set of limits; None: no limit."""
 
@@ -106,13 +119,19 @@ class Tier(PlainRecord, frozen=True, kw_only=True):
     """How long ended items stay."""
     child_concurrency: int | None = 100
     """How many children of one execution may run at once."""
+    state_keys: int | None = None
+    """How many keys of scoped state a workspace may have."""
+    workflow_state_bytes: int | None = None
+    """How much scoped state each workflow may hold in a workspace: in its scope and those of its steps."""
+    workflow_state_keys: int | None = None
+    """How many keys of scoped state each workflow may have in a workspace."""
 
     def __post_init__(self) -> None:
         check_key(self.name, "a tier's name")
         if self.name != self.name.lower():
             raise InvalidInput(f"a tier's name is in small letters: {self.name.lower()!r}, not {self.name!r}")
-        for what, least in (("concurrency", 0), ("queue_depth", 0), ("state_bytes", 0), ("child_concurrency", 1)):
-            _at_least(getattr(self, what), least, f"{what} of tier {self.name!r}", (int,))
+        for what in ("concurrency", "queue_depth", "state_bytes", "child_concurrency", *QUOTAS):
+            _at_least(getattr(self, what), what == "child_concurrency", f"{what} of tier {self.name!r}", (int,))
         _at_least(self.retention_seconds, 0, f"retention_seconds of tier {self.name!r}", (int, float))
         _check_rate(self.rate_per_second, f"tier {self.name!r}")
         if isinstance(self.weight, bool) or not isinstance(self.weight, int | float) or not 0.001 <= self.weight <= 1_000_000:

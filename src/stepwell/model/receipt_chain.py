@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-_NO_LIMITS = Limits(execution_bytes=2**62, commit_mutations=2**62)
+_NO_LIMITS = Limits(execution_bytes=2**62, execution_keys=2**62, commit_mutations=2**62)
 
 # A snapshot is due when the commits since the last one weigh as much as half the state: then loading reads at most about 1.5
 # states' worth of bytes, and snapshots add at most about two bytes of writing to each byte committed, however large either grows.

@@ -20,7 +20,7 @@ from stepwell.clock import from_ms
 from stepwell.errors import Conflict, Corrupted, InvalidInput, LimitExceeded, StepwellError
 from stepwell.model.limits import Limits
 from stepwell.model.plain_data import PlainRecord
-from stepwell.model.state_quota import RoomOf, boundless, overfull
+from stepwell.model.state_quota import RoomOf, StateSize, boundless, overfull
 from stepwell.model.state_versions import FIRST_VERSION, check_writable, converted, current_version
 from stepwell.model.value import Value, canonical, decode, recode
 
@@ -236,8 +236,8 @@ class Resolution:
         self.now_ms, self.limits = now_ms, limits
         self.entries: dict[tuple[str, str], StoredEntry] = {}
         self.totals: dict[str, ScopeTotals] = {}
-        self.grown: dict[str, int] = {}
-        """The growth in bytes of each scope that is written to."""
+        self.grown: dict[str, StateSize] = {}
+        """The growth of each scope that is written to."""
         self.cleared: dict[str, int] = {}
         self.answers: list[object] = []
 
@@ -297,7 +297,7 @@ class Resolution:
         if data is not None and size > max(self.limits.scope_bytes, totals.bytes):
             raise LimitExceeded.of("scope_bytes", self.limits.scope_bytes, size, f"the size of scope {scope!r}, in bytes,")
         self.totals[scope] = ScopeTotals(totals.revision + 1, keys, size)
-        self.grown[scope] = self.grown.get(scope, 0) + size - totals.bytes
+        self._grow(scope, StateSize(size - totals.bytes, keys - totals.keys))
         # A tombstone's end is the time it was made, so that a sweep can tell its age.
         ends = self.now_ms if data is None else None if ttl_ms is None else self.now_ms + ttl_ms
         kept = FIRST_VERSION if data is None else version
@@ -313,7 +313,7 @@ class Resolution:
             raise LimitExceeded.of("scope_bytes", self.limits.scope_bytes, size, f"the size of scope {scope!r}, in bytes,")
         # The revision stays: the meaning of the value did not change, so watchers and compare-and-set must not notice.
         self.totals[scope] = ScopeTotals(totals.revision, totals.keys, size)
-        self.grown[scope] = self.grown.get(scope, 0) + grown
+        self._grow(scope, StateSize(grown))
         self.entries[scope, key] = msgspec.structs.replace(found, data=data, version=version)
 
     def clear(self, scope: str) -> int:
@@ -325,8 +325,11 @@ class Resolution:
         self.entries = {address: row for address, row in self.entries.items() if address[0] != scope}
         self.cleared[scope] = totals.revision + 1
         self.totals[scope] = ScopeTotals(totals.revision + 1, 0, 0)
-        self.grown[scope] = self.grown.get(scope, 0) - totals.bytes
+        self._grow(scope, StateSize(-totals.bytes, -totals.keys))
         return totals.keys - expired
+
+    def _grow(self, scope: str, grown: StateSize) -> None:
+        self.grown[scope] = self.grown.get(scope, StateSize()).plus(grown)
 
 
 def resolve(
@@ -340,7 +343,7 @@ def resolve(
 ) -> Resolution | StepwellError:
     """Resolve a list of operations as one: return the result of all, or the reason why none can be written.
 
-    Expired keys count towards the limits of a scope and of its workspace until they are swept. If one seems full, the scopes that
+    Expired keys count towards the limits of a scope and of its owners until they are swept. If one seems full, the scopes that
     are written to are swept first.
     """
     begin = partial(Resolution, lookup, totals_of, now_ms, limits, expired_in)

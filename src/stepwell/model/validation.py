@@ -96,10 +96,20 @@ def plan(
     if problems:
         raise refusal(problems)
     draft.close()
-    room = limits.execution_bytes + (_END_BYTES if draft.is_over and draft.current_status() in _FAILURES else 0)
-    if draft.size > room and draft.size > base.size:
-        raise LimitExceeded.of("execution_bytes", limits.execution_bytes, draft.size, "the execution's state, in bytes,")
+    _check_size(draft, limits)
     return draft
+
+
+def _check_size(draft: Draft, limits: Limits) -> None:
+    has_failed = draft.is_over and draft.current_status() in _FAILURES
+    room = limits.execution_bytes + (_END_BYTES if has_failed else 0)
+    if draft.size > room and draft.size > draft.base.size:
+        raise LimitExceeded.of("execution_bytes", limits.execution_bytes, draft.size, "the execution's state, in bytes,")
+    # An entry has a byte or more, so that most states need no count.
+    if draft.size > limits.execution_keys and not has_failed:
+        keys = draft.count_keys()
+        if keys > max(limits.execution_keys, draft.base.keys):
+            raise LimitExceeded.of("execution_keys", limits.execution_keys, keys, "the number of entries of the execution's state")
 
 
 _END_BYTES = 64 * 1024

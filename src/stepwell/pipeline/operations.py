@@ -227,6 +227,10 @@ class Driver:
         except StopIteration as end:
             return end.value
 
+    def run_blocking(self, operation: Operation[T]) -> T:
+        """Run an operation, and return its result, as ``AsyncDriver.run_blocking`` does."""
+        return self.run(operation)
+
 
 def _answer(effect: Read | WaitEffect) -> Any:
     return effect.query() if isinstance(effect, Read) else effect.listening.wait(effect.seconds)
@@ -296,8 +300,13 @@ class AsyncDriver:
         except StopIteration as end:
             return end.value
 
-    def run_in_thread(self, operation: Operation[T]) -> T:
-        """Run an operation, and return its result. In a thread that may block, of a caller that cannot wait for its event loop."""
+    def run_blocking(self, operation: Operation[T]) -> T:
+        """Run an operation, and return its result. Its thread blocks: for callers that cannot await.
+
+        Raise ``StoreUnavailable`` if the store was not opened yet, since opening is awaited.
+        """
+        if not self._is_open:
+            raise StoreUnavailable("the store is not open yet; await a call first")
         return Driver(self._group).run(operation)
 
     async def call(self, function: Callable[[], T]) -> T:

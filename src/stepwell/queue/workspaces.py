@@ -16,7 +16,18 @@ from stepwell.duration import Span, seconds_of
 from stepwell.errors import Conflict, InvalidInput, NotFound, StepwellError
 from stepwell.model.ids import check_key
 from stepwell.model.limits import bytes_of
-from stepwell.model.queue_item import TIER_LIMITS, Override, PutQueue, PutTier, PutWorkspace, Tier, Workspace, tier_at
+from stepwell.model.queue_item import (
+    SIZE_LIMITS,
+    STATE_LIMITS,
+    TIER_LIMITS,
+    Override,
+    PutQueue,
+    PutTier,
+    PutWorkspace,
+    Tier,
+    Workspace,
+    tier_at,
+)
 from stepwell.pipeline.operations import Operation, read, write
 
 __all__ = [
@@ -172,7 +183,7 @@ def _tier_name(name: object) -> str:
 _LONGEST_REASON = 1_000
 
 _NO_STATE_LIMIT = 2**53
-"""An override to "no limit" of ``state_bytes``: as a number, so that stores go on counting for the time afterwards."""
+"""An override to "no limit" of scoped state: as a number, so that stores go on counting for the time afterwards."""
 
 
 def _check_limit(limit: object) -> None:
@@ -184,8 +195,10 @@ def _limit_of(limit: str, value: object) -> Any:
     """Return the value of a limit; the tier that is made with it checks the rest."""
     if value is None and limit == "weight":
         raise InvalidInput("weight is a number; there is no share without one")
-    if limit == "state_bytes":
-        return _NO_STATE_LIMIT if value is None else bytes_of(value, "state_bytes")
+    if limit in STATE_LIMITS:
+        if value is None:
+            return _NO_STATE_LIMIT
+        return bytes_of(value, limit) if limit in SIZE_LIMITS else value
     if limit == "retention_seconds" and value is not None:
         return seconds_of(value, "retention_seconds")
     return value

@@ -8,7 +8,8 @@ again before it rests: no message is missed.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -16,6 +17,7 @@ from stepwell.kernel.protocol import CancelRequested, ChildEnded, SignalArrived
 from stepwell.model.commit import StateBatch
 from stepwell.model.draft import Planned
 from stepwell.model.mutation import WriteState
+from stepwell.model.plain_data import PlainRecord
 from stepwell.model.scope import internal_path
 from stepwell.model.scoped_operations import Delete, Put, StoredEntry
 from stepwell.model.value import Value, decode, recode
@@ -26,14 +28,17 @@ __all__ = [
     "CANCEL_STEP",
     "CHILD",
     "FROM_PARENT",
+    "PAUSE",
     "SIGNAL",
     "Inbox",
     "Message",
+    "Pause",
     "delivery",
     "event_of",
     "fresh_key",
     "messages",
     "path_of",
+    "pause_in",
     "put",
     "sent_ms",
     "take",
@@ -42,6 +47,9 @@ __all__ = [
 SIGNAL, CANCEL, CHILD = "signal", "cancel", "child"
 CANCEL_SCOPE, CANCEL_STEP = "cancel_scope", "cancel_step"
 """Requests to cancel a part of an execution; the message's name is the scope's or the step's."""
+
+PAUSE = "pause"
+"""A pause: the message's kind and its key, since a run has at most one. It is not taken, and lasts until ``resume`` removes it."""
 
 FROM_PARENT = "parent"
 """The key of a parent's cancel request: there is at most one, even if a crash repeats it."""
@@ -54,6 +62,33 @@ class Message(msgspec.Struct, frozen=True):
     kind: str
     name: str
     value: Value
+
+
+class Pause(PlainRecord, frozen=True):
+    """A pause of a run, which lasts until the run is resumed or cancelled."""
+
+    at: datetime
+    by: str = ""
+    """Who paused it; empty if nobody was named."""
+    reason: str = ""
+
+    @property
+    def message(self) -> str:
+        """The same as a sentence."""
+        by = f" by {self.by}" if self.by else ""
+        why = f": {self.reason}" if self.reason else ""
+        return f"it was paused{by} at {self.at:%Y-%m-%d %H:%M:%S} UTC{why}"
+
+
+def pause_in(waiting: Iterable[Message]) -> Pause | None:
+    """Return the pause among the messages of an inbox; None if there is none, or a request to cancel ends it."""
+    pause: Pause | None = None
+    for message in waiting:
+        if message.kind == CANCEL:
+            return None
+        if message.kind == PAUSE:
+            pause = msgspec.convert(message.value, Pause)
+    return pause
 
 
 def fresh_key(fresh: str) -> str:

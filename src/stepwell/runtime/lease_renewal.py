@@ -108,7 +108,7 @@ class LeaseRenewal(PeriodicTask):
         for session in self._due(time.monotonic()):
             asked = time.monotonic()
             try:
-                outcome = self._driver.run_in_thread(self._extension(session))
+                outcome = self._driver.run_blocking(self._extension(session))
             except Exception as error:  # noqa: BLE001 - the watchdog goes on, and a store that was closed ends with its worker
                 self._note_failure(error)
                 return

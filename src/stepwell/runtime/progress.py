@@ -26,8 +26,21 @@ from stepwell.model.record import LoopContext, StepOutput, Token
 from stepwell.model.status import FINAL, Status, StepStatus
 from stepwell.model.value import Value
 from stepwell.runtime.cancellation import Cancellation
+from stepwell.runtime.inbox import Pause
 
-__all__ = ["Estimate", "HeldBy", "Offer", "Progress", "Waiting", "WaitingOn", "away", "estimate_of", "progress_of", "waiting_on"]
+__all__ = [
+    "Estimate",
+    "HeldBy",
+    "Offer",
+    "Progress",
+    "Waiting",
+    "WaitingOn",
+    "away",
+    "estimate_of",
+    "paused",
+    "progress_of",
+    "waiting_on",
+]
 
 
 At = tuple[int, ...]
@@ -168,11 +181,12 @@ class WaitingOn(PlainRecord, frozen=True):
     """The reason why a run does not move."""
 
     kind: str
-    """``signal``, ``approval``, ``timer``, ``child``, ``retry``, ``capacity``, ``worker_missing`` or ``store_away``."""
+    """``signal``, ``approval``, ``timer``, ``child``, ``retry``, ``paused``, ``capacity``, ``worker_missing`` or ``store_away``."""
     message: str
     """The same as a sentence."""
     name: str = ""
-    """The name of the signal, the child execution, the missing step or workflow, or the workspace without a free slot."""
+    """The name of the signal, the child execution, the missing step or workflow, the workspace without a free slot, or whoever
+    paused the run."""
     step: str = ""
     """The key of the waiting node or call, if it is one."""
     until: datetime | None = None
@@ -240,6 +254,8 @@ class Progress(PlainRecord, frozen=True):
     """The names of the signals that were sent and that no wait has taken, in the order in which they were sent."""
     held_by: HeldBy | None = None
     """The worker that has it; None while it rests, and for a run of another engine."""
+    pause: Pause | None = None
+    """Who paused it, when and why; None unless it is paused. What was under way then may still run."""
     cancellation: Cancellation | None = None
     """When it was asked to end and took that, if it was."""
 
@@ -397,6 +413,11 @@ def waiting_on(head: Head, progress: Progress, obstacle: str | None, now_ms: int
         return None
     first = min(progress.waiting, key=lambda each: (_ORDER.index(each.kind), each.until is None, each.until or _NEVER))
     return _of_wait(first, [each.name for each in progress.waiting if (each.kind, each.step) == (first.kind, first.step)])
+
+
+def paused(pause: Pause) -> WaitingOn:
+    """Return the answer for a paused run."""
+    return WaitingOn("paused", f"{pause.message}; run.resume() lets it go on", pause.by)
 
 
 def away(error: Exception) -> WaitingOn:

@@ -40,9 +40,10 @@ from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import Operation, write_or_raise
 from stepwell.runtime.cancellation import cancellation_of, is_cancelling
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.inbox import CANCEL, CANCEL_SCOPE, CANCEL_STEP, SIGNAL, delivery, fresh_key, messages, path_of
-from stepwell.runtime.progress import HeldBy, Progress, WaitingOn, away, progress_of, waiting_on
+from stepwell.runtime.inbox import CANCEL, CANCEL_SCOPE, CANCEL_STEP, SIGNAL, delivery, fresh_key, messages, path_of, pause_in
+from stepwell.runtime.progress import HeldBy, Progress, WaitingOn, away, paused, progress_of, waiting_on
 from stepwell.runtime.run_end import run_end
+from stepwell.runtime.run_pause import RunPause
 from stepwell.runtime.run_report import (
     PictureFormat,
     check_format,
@@ -120,7 +121,9 @@ class RunOperations:
             raise
         if isinstance(ending, Completion):
             return (yield from self.outcome(ending))
-        obstacle = yield from self.obstacle()
+        on = yield from self.waiting_on()
+        is_held = on is not None and on.kind == "paused"
+        obstacle = on.message if on is not None and is_held else (yield from self.obstacle())
         hint = "it goes on, ask again later" if obstacle is None else obstacle
         waited = timeout if given is None else given
         raise TimeoutError(f"execution {self.execution_id!r} is still {ending} after timeout={waited:g} s; {hint}")
@@ -207,6 +210,14 @@ class RunOperations:
             raise InvalidInput(f"{step!r} is no step or wait; cancel what is inside it, or a scope by run.cancel(scope=...)")
         yield from self._deliver(CANCEL_STEP, step, None)
 
+    def pause(self, reason: str, by: str) -> Operation[Receipt]:
+        """Let nothing new of the execution begin until it is resumed."""
+        return (yield from RunPause(self._executions, self.execution_id).pause(reason, by))
+
+    def resume(self) -> Operation[Receipt]:
+        """Let a paused execution go on."""
+        return (yield from RunPause(self._executions, self.execution_id).resume())
+
     def _check_running(self, state: ExecutionState, what: str) -> None:
         if state.status in FINAL:
             raise ExecutionEnded(f"execution {self.execution_id!r} has ended as {state.status}; its {what} cannot be cancelled")
@@ -252,14 +263,16 @@ class RunOperations:
         state = yield from self._executions.load(self.execution_id)
         progress = progress_of(state, (yield from self._plan(state)))
         head, now_ms = yield from self._executions.head_now(self.execution_id)
-        on = waiting_on(head, progress, (yield from self.obstacle()), now_ms)
         waiting = messages((yield from self._executions.scan(path_of(self.execution_id, head.workspace_id))))
+        pause = None if head.status in FINAL else pause_in(waiting)
+        on = waiting_on(head, progress, (yield from self.obstacle()), now_ms) if pause is None else paused(pause)
         receipts = (yield from self.receipts()) if is_cancelling(state) else ()
         return msgspec.structs.replace(
             progress,
             waiting_on=on,
             untaken=tuple(each.name for each in waiting if each.kind == SIGNAL),
             held_by=_held_by(head, now_ms),
+            pause=pause,
             cancellation=cancellation_of(waiting, receipts),
         )
 

@@ -17,7 +17,7 @@ failed a function is retried at that moment, since it runs on its parent's slot;
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -43,7 +43,7 @@ from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value
 from stepwell.pipeline.operations import Operation
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.inbox import CANCEL, CHILD, messages, path_of, take
+from stepwell.runtime.inbox import CANCEL, CHILD, PAUSE, Message, messages, path_of, take
 from stepwell.runtime.steps.outcome import was_given_up
 from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
 
@@ -314,6 +314,7 @@ class RunRetry:
             raise Conflict(f"execution {execution_id!r} is {state.status}; only one that failed can be tried again")
         declared = yield from self._restored(state)
         batch: list[Planned] = [SetStatus(Status.PENDING), *(declared or (yield from self._reopened(state)))]
+        batch += yield from self._old_messages(state, lambda each: each.kind == PAUSE)  # it ended while it was paused
         engine = state.identity.engine
         if engine is not None and state.identity.item_id is None:
             batch.append(recorded_again(engine, state.identity, session.revision + 1))
@@ -369,10 +370,12 @@ class RunRetry:
         more."""
         if not children:
             return []
+        return (yield from self._old_messages(state, lambda each: each.kind == CHILD and each.name in {*children}))
+
+    def _old_messages(self, state: ExecutionState, is_old: Callable[[Message], bool]) -> Operation[list[Planned]]:
         execution_id, workspace_id = state.identity.execution_id, state.identity.workspace_id
         rows = yield from self._executions.scan(path_of(execution_id, workspace_id))
-        told = [message for message in messages(rows) if message.kind == CHILD and message.name in {*children}]
-        return [take(execution_id, workspace_id, message) for message in told]
+        return [take(execution_id, workspace_id, message) for message in messages(rows) if is_old(message)]
 
     def _goes_on(self, parent_id: str, child_id: str) -> Operation[bool]:
         """Return whether a child that failed goes on: it can be retried, or was. Else its parent starts another one.

@@ -8,9 +8,19 @@ from typing import Any
 import msgspec
 
 from stepwell.errors import Corrupted
-from stepwell.model.queue_item import Item, ItemQuery, ItemStatus, Override, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import QUOTAS, Item, ItemQuery, ItemStatus, Override, QueueSettings, Tier, Workspace, tier_at
 
-__all__ = ["encode_overrides", "item_of", "items_question", "queue_of", "tier_of", "workspace_of"]
+__all__ = [
+    "encode_overrides",
+    "encode_quotas",
+    "item_of",
+    "items_question",
+    "limits_in_row",
+    "queue_of",
+    "quotas_of",
+    "tier_of",
+    "workspace_of",
+]
 
 _LAST = 2**63 - 1
 _DEAD = (ItemStatus.FAILED, ItemStatus.CANCELLED)
@@ -61,7 +71,7 @@ def items_question(query: ItemQuery) -> tuple[Any, ...]:
 
 def tier_of(row: Sequence[Any]) -> Tier:
     """Return a tier from its columns."""
-    name, concurrency, weight, rate, depth, state_bytes, retention, children = row
+    name, concurrency, weight, rate, depth, state_bytes, retention, children, quotas = row
     return Tier(
         name=name,
         concurrency=concurrency,
@@ -71,7 +81,23 @@ def tier_of(row: Sequence[Any]) -> Tier:
         state_bytes=state_bytes,
         retention_seconds=retention,
         child_concurrency=children,
+        **(_decode_quotas(quotas) if quotas else {}),
     )
+
+
+_decode_quotas = msgspec.json.Decoder(dict[str, int]).decode
+
+
+def quotas_of(tier: Tier) -> dict[str, int]:
+    """Return the limits of a tier that are in its document."""
+    limits = ((name, getattr(tier, name)) for name in sorted(QUOTAS))
+    return {name: most for name, most in limits if most is not None}
+
+
+def encode_quotas(tier: Tier) -> str | None:
+    """Return the document of a tier's limits as its column holds it: JSON, or None for none."""
+    quotas = quotas_of(tier)
+    return msgspec.json.encode(quotas).decode() if quotas else None
 
 
 def workspace_of(row: Sequence[Any]) -> Workspace:
@@ -90,6 +116,13 @@ _decode_overrides = msgspec.json.Decoder(dict[str, Override]).decode
 def encode_overrides(workspace: Workspace) -> str | None:
     """Return the overrides of a workspace as its column holds them: JSON, or None for none."""
     return msgspec.json.encode(workspace.overrides, order="sorted").decode() if workspace.overrides else None
+
+
+def limits_in_row(row: Sequence[Any], now_ms: int) -> Tier:
+    """Return what limits the scoped state of a workspace now, from the columns of the query ``state_limits``."""
+    workspace_id, state_bytes, quotas, overrides = row
+    tier = Tier(name="its-own", state_bytes=state_bytes, **(_decode_quotas(quotas) if quotas else {}))
+    return tier_at(tier, workspace_of((workspace_id, tier.name, False, 0, overrides)), now_ms)
 
 
 def queue_of(row: Sequence[Any]) -> QueueSettings:

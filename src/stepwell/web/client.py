@@ -273,6 +273,22 @@ class ClientRun:
         """
         self._client.cancel_step(self.execution_id, step=step, idempotency_key=new_id(), workspace=self._workspace)
 
+    def pause(self, reason: str = "") -> None:
+        """Let nothing new of the run begin until ``resume``; what is under way may end.
+
+        - ``reason``: why, for people. Who pauses it is whoever the token is for.
+
+        Raise ``ExecutionEnded`` if the run has ended.
+        """
+        self._client.pause_run(self.execution_id, reason=reason, idempotency_key=new_id(), workspace=self._workspace)
+
+    def resume(self) -> None:
+        """Let a paused run go on.
+
+        Raise ``Conflict`` if it is not paused.
+        """
+        self._client.resume_run(self.execution_id, idempotency_key=new_id(), workspace=self._workspace)
+
     def retry(self) -> None:
         """Continue a failed run at the step that failed.
 

@@ -463,6 +463,45 @@ class Operations:
             {"Idempotency-Key": idempotency_key},
         )
 
+    def pause_run(
+        self, execution_id: str, *, reason: str = "", idempotency_key: str | None = None, workspace: str | None = None
+    ) -> Accepted:
+        """Pause a run: what is under way may end, and nothing new begins until it is resumed.
+
+        Return an ``Accepted``.
+
+        - ``execution_id``: the run.
+        - ``reason``: why, for the people who see that it waits.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "POST",
+            f"/runs/{quote(execution_id, safe='')}/pause",
+            {202: Accepted},
+            {"workspace": workspace},
+            {"reason": reason},
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def resume_run(self, execution_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Accepted:
+        """Resume a paused run.
+
+        Return an ``Accepted``.
+
+        - ``execution_id``: the run.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "POST",
+            f"/runs/{quote(execution_id, safe='')}/resume",
+            {202: Accepted},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
     def retry_run(self, execution_id: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> Accepted:
         """Continue a failed run at the step that failed.
 
@@ -1507,6 +1546,9 @@ class Operations:
         state_bytes: int | UnsetType | None = UNSET,
         retention_seconds: float | UnsetType | None = UNSET,
         child_concurrency: int | UnsetType | None = UNSET,
+        state_keys: int | UnsetType | None = UNSET,
+        workflow_state_bytes: int | UnsetType | None = UNSET,
+        workflow_state_keys: int | UnsetType | None = UNSET,
         if_match: str | None = None,
         if_none_match: str | None = None,
         workspace: str | None = None,
@@ -1523,6 +1565,9 @@ class Operations:
         - ``state_bytes``: how large a workspace's scoped state may be.
         - ``retention_seconds``: how long ended items are kept.
         - ``child_concurrency``: how many children of one run run at once.
+        - ``state_keys``: how many keys a workspace's scoped state may have.
+        - ``workflow_state_bytes``: how large the scoped state of each workflow in a workspace may be.
+        - ``workflow_state_keys``: how many keys the scoped state of each workflow in a workspace may have.
         - ``if_match``: the ``ETag`` that a GET returned, with its double quotes, or ``*`` for any.
         - ``if_none_match``: ``*`` to do it only if there is none yet.
         - ``workspace``: the workspace, with a token for all of the store.
@@ -1540,6 +1585,9 @@ class Operations:
                 "state_bytes": state_bytes,
                 "retention_seconds": retention_seconds,
                 "child_concurrency": child_concurrency,
+                "state_keys": state_keys,
+                "workflow_state_bytes": workflow_state_bytes,
+                "workflow_state_keys": workflow_state_keys,
             },
             {"If-Match": if_match, "If-None-Match": if_none_match},
         )

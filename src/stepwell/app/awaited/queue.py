@@ -287,10 +287,10 @@ class AsyncWorkspaces:
         """Give a workspace another limit than its tier's for a while, and return the workspace. It ends by itself.
 
         - ``workspace_id``: the workspace.
-        - ``limit``: ``concurrency``, ``weight``, ``rate_per_second``, ``queue_depth``, ``state_bytes``,
-          ``retention_seconds`` or ``child_concurrency``.
-        - ``value``: the limit; None means no limit. ``state_bytes`` may be a text such as ``"2GiB"``, ``retention_seconds``
-          one such as ``"30d"``.
+        - ``limit``: ``concurrency``, ``weight``, ``rate_per_second``, ``queue_depth``, ``state_bytes``, ``state_keys``,
+          ``workflow_state_bytes``, ``workflow_state_keys``, ``retention_seconds`` or ``child_concurrency``.
+        - ``value``: the limit; None means no limit. One in bytes may be a text such as ``"2GiB"``, ``retention_seconds`` one
+          such as ``"30d"``.
         - ``span``: how long it holds from now, by the store's clock. A second override of a limit replaces the first.
         - ``reason``: why, for others who look at the workspace.
 
@@ -329,6 +329,9 @@ class AsyncWorkspaces:
         state_bytes: Number = KEEP,
         retention_seconds: Rate = KEEP,
         child_concurrency: Number = KEEP,
+        state_keys: Number = KEEP,
+        workflow_state_bytes: Number = KEEP,
+        workflow_state_keys: Number = KEEP,
     ) -> Tier:
         """Create a tier, or change what is given of it, at once for all its workspaces; return it. None means no limit.
 
@@ -340,6 +343,8 @@ class AsyncWorkspaces:
         - ``state_bytes``: how large a workspace's scoped state may be.
         - ``retention_seconds``: how long ended items are kept.
         - ``child_concurrency``: how many children of one execution run at once; 100 for a new tier.
+        - ``state_keys``: how many keys a workspace's scoped state may have.
+        - ``workflow_state_bytes``, ``workflow_state_keys``: the same of each workflow in it: its scope and its steps'.
 
         Raise ``InvalidInput`` for a setting out of range.
         """
@@ -351,6 +356,9 @@ class AsyncWorkspaces:
             "state_bytes": state_bytes,
             "retention_seconds": retention_seconds,
             "child_concurrency": child_concurrency,
+            "state_keys": state_keys,
+            "workflow_state_bytes": workflow_state_bytes,
+            "workflow_state_keys": workflow_state_keys,
         }
         return await self._driver.run(self._do.put_tier(name, given))
 

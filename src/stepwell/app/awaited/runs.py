@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from stepwell.duration import Span, timeout_seconds
-from stepwell.errors import Problem
+from stepwell.errors import Problem, StepwellError
 from stepwell.flow.definition.node import Definition
 from stepwell.flow.function import Result_co
 from stepwell.model.plain_data import Records
@@ -99,6 +99,32 @@ class AsyncRun(Generic[Result_co]):
         """
         await self._driver.run(self._do.cancel_step(step))
 
+    async def pause(self, reason: str = "", *, by: str = "") -> Receipt:
+        """Let nothing new of the execution begin until ``resume``, and return the receipt of the commit that says so.
+
+        Steps and children that are under way may end, and are recorded. Times go on: what became due, and signals that came, are
+        taken after ``resume``. A queue item of the execution keeps its slot. ``cancel`` ends a paused execution at once, and
+        ``waiting_on`` says who paused it and why. Pausing it again replaces the reason.
+
+        - ``reason``: why, for people.
+        - ``by``: who pauses it.
+
+        Raise ``ExecutionEnded`` if the execution has ended, and ``InvalidInput`` for one that runs on Temporal or is driven by
+        hand.
+
+        Example:
+
+            run.pause("the bank is down", by="alice")
+        """
+        return await self._driver.run(self._do.pause(reason, by))
+
+    async def resume(self) -> Receipt:
+        """Let a paused execution go on, and return the receipt of the commit that says so.
+
+        Raise ``Conflict`` if the execution is not paused, and ``ExecutionEnded`` if it has ended.
+        """
+        return await self._driver.run(self._do.resume())
+
     async def retry(self) -> None:
         """Continue a failed execution at the step or child that failed; completed steps are not run again.
 
@@ -121,8 +147,8 @@ class AsyncRun(Generic[Result_co]):
     async def waiting_on(self) -> WaitingOn | None:
         """Return what the execution waits for if it does not move, or None if it is under way or has ended.
 
-        Its ``kind`` is ``signal``, ``approval``, ``timer``, ``child``, ``retry``, ``capacity``, ``worker_missing`` or
-        ``store_away``.
+        Its ``kind`` is ``signal``, ``approval``, ``timer``, ``child``, ``retry``, ``paused``, ``capacity``,
+        ``worker_missing`` or ``store_away``.
 
         Example:
 
@@ -186,12 +212,11 @@ class AsyncRun(Generic[Result_co]):
         return f"<AsyncRun {self._do.title}>"
 
     def _repr_svg_(self) -> str | None:
-        """Return the picture that a notebook shows; None if it cannot be drawn at once, as in a coroutine."""
-        shown: Any = self._driver.run(self._do.draw("svg"))
-        if isinstance(shown, str):
-            return shown
-        shown.close()
-        return None
+        """Return the picture that a notebook shows, which cannot await; None if the store cannot be read, as of a closed well."""
+        try:
+            return self._driver.run_blocking(self._do.draw("svg"))
+        except StepwellError:
+            return None
 
     if not TYPE_CHECKING:  # type checkers know the attributes
 

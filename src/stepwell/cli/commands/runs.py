@@ -1,7 +1,8 @@
-"""Commands for runs: ``run``, ``start``, ``watch``, ``list``, ``signal``, ``cancel``, ``retry``, ``fork`` and ``verify``."""
+"""Commands for runs: start and follow one, list them, and act on one: ``signal``, ``cancel``, ``pause``, ``retry`` and others."""
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal as signals
 import socket
@@ -48,6 +49,8 @@ __all__ = [
     "cancel",
     "fork",
     "list_",
+    "pause",
+    "resume",
     "retry",
     "run",
     "signal",
@@ -274,6 +277,37 @@ def cancel(execution_id: str, scope: str | None, step: str | None) -> None:
     part = {"scope": scope} if scope is not None else {"step": step} if step is not None else {}
     what = "".join(f"{kind} {name} of " for kind, name in part.items())
     report(given, {"execution_id": execution_id, "cancel": "asked", **part}, f"{what}{execution_id} is requested to end")
+
+
+@command("pause")
+@RUN_ID
+@click.option("--reason", default="", metavar="TEXT", help="Why, for the people who see that it waits.")
+@click.option("--by", default="", metavar="NAME", help="Who pauses it. Default: the user of this process.")
+def pause(execution_id: str, reason: str, by: str) -> None:
+    """Pause a run: what is under way may end, and nothing new begins until it is resumed. Signals and times keep."""
+    given = settings()
+    by = by or _user_name()
+    with given.open() as well:
+        receipt = well.run(execution_id).pause(reason, by=by)
+    told = {"execution_id": execution_id, "pause": "recorded", "by": by, "reason": reason, "revision": receipt.revision}
+    report(given, told, f"{execution_id} is paused; let it go on with: stepwell resume {quote(printable(execution_id))}")
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user without a name, as in some containers
+        return ""
+
+
+@command("resume")
+@RUN_ID
+def resume(execution_id: str) -> None:
+    """Resume a paused run. Times that passed and signals that came meanwhile are taken now."""
+    given = settings()
+    with given.open() as well:
+        receipt = well.run(execution_id).resume()
+    report(given, {"execution_id": execution_id, "resume": "recorded", "revision": receipt.revision}, f"{execution_id} goes on")
 
 
 @command("retry")

@@ -11,7 +11,7 @@ from stepwell.cli.options import SPAN, limits_of, settings
 from stepwell.cli.report import moment, report, report_rows
 from stepwell.clock import from_ms
 from stepwell.errors import InvalidInput
-from stepwell.model.queue_item import TIER_LIMITS
+from stepwell.model.queue_item import SIZE_LIMITS, TIER_LIMITS
 
 __all__ = ["workspace"]
 
@@ -25,6 +25,9 @@ _TIERS = {
     "STATE bytes": "state_bytes",
     "RETENTION s": "retention_seconds",
     "CHILDREN": "child_concurrency",
+    "STATE keys": "state_keys",
+    "WORKFLOW bytes": "workflow_state_bytes",
+    "WORKFLOW keys": "workflow_state_keys",
 }
 
 
@@ -98,7 +101,7 @@ def resume(workspace_id: str) -> None:
 def limit(workspace_id: str, name: str, value: str | None, span: float | None, reason: str, *, ends: bool) -> None:
     """Override a limit of a workspace for a while.
 
-    VALUE is a number, a size such as 2GiB for state_bytes, a span such as 30d for retention_seconds, or "none" for no limit.
+    VALUE is a number, a size such as 2GiB for a limit in bytes, a span such as 30d for retention_seconds, or "none" for no limit.
     """
     if ends == (value is not None) or (not ends and span is None):
         raise click.UsageError("give a VALUE and --for, or --end alone")
@@ -121,7 +124,7 @@ def _limit_value(name: str, text: str) -> float | str | None:
         return int(text)
     except ValueError:
         pass
-    if name in ("state_bytes", "retention_seconds"):
+    if name in (*SIZE_LIMITS, "retention_seconds"):
         return text
     try:
         return float(text)
@@ -147,10 +150,13 @@ def tiers() -> None:
 @click.option("--state-bytes", type=click.IntRange(0), help="The maximum size of a workspace's scoped state.")
 @click.option("--retention", "retention_seconds", type=click.FloatRange(0), help="Seconds that ended items are kept.")
 @click.option("--child-concurrency", type=click.IntRange(1), help="The maximum number of concurrent children of one run.")
+@click.option("--state-keys", type=click.IntRange(0), help="The maximum number of keys of a workspace's scoped state.")
+@click.option("--workflow-state-bytes", type=click.IntRange(0), help="The maximum size of the scoped state of a workflow in it.")
+@click.option("--workflow-state-keys", type=click.IntRange(0), help="The maximum number of its keys.")
 @click.option(
     "--unlimited",
     multiple=True,
-    type=click.Choice(["concurrency", "rate_per_second", "queue_depth", "state_bytes", "retention_seconds", "child_concurrency"]),
+    type=click.Choice([name for name in TIER_LIMITS if name != "weight"]),
     help="Remove a limit.",
 )
 def tier(name: str, unlimited: tuple[str, ...], **limits: Any) -> None:

@@ -78,8 +78,6 @@ class DeclaredSession(Session):
     async def _work(self) -> None:
         branch.set(None)  # a workflow's code may have started this session's task
         self._planner.begin(self._resuming())
-        if not self._is_new:
-            await self.look()
         await self._commit_next()
         while not self._planner.is_over:
             if await self._is_idle():

@@ -86,6 +86,10 @@ class ExecutionWriter:
     def __init__(self, executions: Executions, driver: AsyncDriver, live: CachedExecution, fence: int, new_id: NewId) -> None:
         self._executions, self._driver, self._live, self._new_id = executions, driver, live, new_id
         self._terms = CommitTerms(fence=fence)
+        self._followed = live.state.revision
+        """The revision of the last commit that the session knows of."""
+        self.on_moved: Callable[[], Awaitable[None]] | None = None
+        """Called after a commit that followed one from outside, before anything continues because of it."""
         self._first: FirstCommit | None = None
         self.end: Abandoned | None = None
         """Why commits of this session are refused from now on; None while they are not."""
@@ -293,6 +297,9 @@ class ExecutionWriter:
                 batch = self._resting_batch(batch)
             receipt = await self._store_next(batch, rest, nudges, follows)
         self._receipt, self._has_left = receipt, rest is not None
+        is_moved, self._followed = 0 <= self._followed < receipt.revision - 1, receipt.revision
+        if is_moved and rest is None and self.on_moved is not None:
+            await self.on_moved()
         return receipt
 
     def _resting_batch(self, batch: Sequence[Planned]) -> Sequence[Planned]:

@@ -264,8 +264,6 @@ class FunctionSession(Session):
     async def _work(self) -> None:
         if resuming := self._resuming():
             await self._writer.commit(resuming)
-        if not self._is_new:
-            await self.look()
         if self._identity.deadline_ms is not None:
             left = (self._identity.deadline_ms - self._services.clock.now_ms()) / 1000
             self._deadline = self._loop.call_later(max(left, 0), self._time_out)

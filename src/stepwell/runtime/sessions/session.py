@@ -23,7 +23,7 @@ from stepwell.model.record import decode_status
 from stepwell.model.status import Status
 from stepwell.model.value import Value
 from stepwell.runtime.crash_suspicion import CrashSuspicion, cleared_marks, crash_message
-from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, Inbox, Message, fresh_key, put
+from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, Inbox, Message, fresh_key, pause_in, put
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.shutdown import AGAIN_MS, is_away
@@ -61,7 +61,8 @@ class Session(ABC):
         """Until when the lease is held for sure, by ``time.monotonic``; its worker keeps it up to date."""
         self._identity = writer.identity
         self._inbox = Inbox(self._identity.execution_id, self._identity.workspace_id)
-        self._is_handing_back = self._is_abandoned = False
+        self._is_handing_back = self._is_abandoned = self._is_paused = False
+        writer.on_moved = self._look_for_pause
         self._suspicion: CrashSuspicion | None = None
         self._is_code_marked = False
 
@@ -143,10 +144,15 @@ class Session(ABC):
             await self.break_down(error)
             return None
         finally:
+            self._writer.on_moved = None  # else the two would be a reference cycle
             self._close()
 
     async def _run_or_rest(self) -> int | None:
         try:
+            if not self._is_new:
+                await self.look()
+            if self._is_paused:
+                return await self._leave(None)
             await self._work()
         except Suspended:
             await self._wait_until_idle()  # what ends meanwhile may bring the next wake-up forward
@@ -219,9 +225,22 @@ class Session(ABC):
         log.handle(record)
 
     async def look(self) -> None:
-        """Read the inbox and act on what has come."""
+        """Read the inbox and act on what has come.
+
+        A paused execution takes no messages: it is handed back as if its worker stopped, and rests until it is resumed.
+        """
         found = await self._services.messages(self.execution_id, self._identity.workspace_id)
-        await self._receive(self._inbox.receive(found))
+        self._is_paused = pause_in(found) is not None
+        if self._is_paused:
+            self.hand_back()
+        else:
+            await self._receive(self._inbox.receive(found))
+
+    async def _look_for_pause(self) -> None:
+        """Begin nothing that follows from a commit which came after a pause, even if no look has told of it yet."""
+        if pause_in(await self._services.messages(self.execution_id, self._identity.workspace_id)) is not None:
+            self._is_paused = True
+            self.hand_back()
 
     def _is_busy(self) -> bool:
         return self.is_running_steps or self._writer.is_busy
@@ -257,7 +276,7 @@ class Session(ABC):
         """Give the lease back. Steps that are under way in other branches end first, and are recorded if anything still is."""
         await self._wait_until_idle()
         if self._is_handing_back:
-            wake_ms = self._services.clock.now_ms()
+            wake_ms = None if self._is_paused else self._services.clock.now_ms()
         await self._writer.leave(self._resting(), Rest(wake_ms), self._retrying)
         return wake_ms
 

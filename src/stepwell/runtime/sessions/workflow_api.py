@@ -54,26 +54,60 @@ def sleep(span: Span) -> Slept:
     return _session("sleep").sleep(seconds_of(span, "the time to sleep"))
 
 
-@overload
-def wait_signal(name: str, *, timeout: Span | None = None) -> Any: ...
-@overload
-def wait_signal(name: str, *, type: type[T], timeout: Span | None = None) -> Coroutine[Any, Any, T]: ...
-def wait_signal(name: str, *, type: Any = None, timeout: Span | None = None) -> Any:
-    """Wait durably for a signal, and return its value. In an ``async def`` workflow it is awaited.
+class SignalWait:
+    """Wait durably for a signal: called in any workflow, with ``sync`` typed for a ``def`` workflow."""
 
-    - ``name``: the signal's name, as in ``run.signal(name, value)``. A signal that came earlier is taken at once.
-    - ``type``: return the value as an instance of this dataclass, msgspec, attrs or pydantic class.
-    - ``timeout``: how long to wait; None without a limit.
+    @overload
+    def __call__(self, name: str, *, timeout: Span | None = None) -> Any: ...
+    @overload
+    def __call__(self, name: str, *, type: type[T], timeout: Span | None = None) -> Coroutine[Any, Any, T]: ...
+    def __call__(self, name: str, *, type: Any = None, timeout: Span | None = None) -> Any:
+        """Wait durably for a signal, and return its value. In an ``async def`` workflow it is awaited.
 
-    Raise ``TimeoutError`` if the signal does not come in time, and ``InvalidInput`` for a value that does not fit the class, and
-    outside workflow code.
+        - ``name``: the signal's name, as in ``run.signal(name, value)``. A signal that came earlier is taken at once.
+        - ``type``: return the value as an instance of this dataclass, msgspec, attrs or pydantic class.
+        - ``timeout``: how long to wait; None without a limit.
 
-    Example:
+        Raise ``TimeoutError`` if the signal does not come in time, and ``InvalidInput`` for a value that does not fit the class,
+        and outside workflow code.
 
-        decision = await stepwell.wait_signal("approved", type=Approval, timeout="3d")
-    """
+        Example:
+
+            decision = await stepwell.wait_signal("approved", type=Approval, timeout="3d")
+        """
+        return _signal(_session("wait_signal"), name, type, timeout)
+
+    @overload
+    def sync(self, name: str, *, timeout: Span | None = None) -> Any: ...
+    @overload
+    def sync(self, name: str, *, type: type[T], timeout: Span | None = None) -> T: ...
+    def sync(self, name: str, *, type: Any = None, timeout: Span | None = None) -> Any:
+        """Wait durably for a signal in a ``def`` workflow, so that type checkers know that the call blocks.
+
+        It is the same as ``stepwell.wait_signal(name, type=Approval)`` there.
+
+        - ``name``, ``type``, ``timeout``: as of ``stepwell.wait_signal``.
+
+        Raise what ``stepwell.wait_signal`` raises, and ``InvalidInput`` in an ``async def`` workflow.
+
+        Example:
+
+            decision = stepwell.wait_signal.sync("approved", type=Approval, timeout="3d")
+        """
+        session = _session("wait_signal.sync")
+        if session.is_async:
+            instead = "await stepwell.wait_signal(...)"
+            raise InvalidInput(f"stepwell.wait_signal.sync() does not belong into an async def workflow; write {instead} there")
+        return _signal(session, name, type, timeout)
+
+
+wait_signal = SignalWait()
+"""Wait durably for a signal, and return its value."""
+
+
+def _signal(session: FunctionSession, name: str, kind: Any, timeout: Span | None) -> Any:
     limit = None if timeout is None else seconds_of(timeout, "timeout")
-    return _session("wait_signal").wait_signal(check_key(name, "a signal's name"), limit, type)
+    return session.wait_signal(check_key(name, "a signal's name"), limit, kind)
 
 
 def wait_approval(

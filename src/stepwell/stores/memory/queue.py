@@ -545,9 +545,9 @@ class MemoryQueue:
 
     # Reading.
 
-    def state_bytes_of(self, workspace_id: str) -> int | None:
-        """Return the limit of a workspace's scoped state; None if it has none."""
-        return self._tier_of(workspace_id).state_bytes if workspace_id in self._tenants else None
+    def limits_of(self, workspace_id: str) -> Tier | None:
+        """Return the limits of a workspace now; None if there is no such workspace."""
+        return self._tier_of(workspace_id) if workspace_id in self._tenants else None
 
     def _tier_of(self, workspace_id: str) -> Tier:
         return self._limits_of(self._tenants[workspace_id])

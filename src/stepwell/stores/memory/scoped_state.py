@@ -10,9 +10,10 @@ from stepwell.fault_points import fault
 from stepwell.model.commit import Acquire, LockGuard, Outcome, Renew, Sweep, Unlock, Written
 from stepwell.model.limits import Limits
 from stepwell.model.lock import LockRow, acquired, broken, lease_on, renewed, unlocked
+from stepwell.model.queue_item import Tier
 from stepwell.model.scope import workspace_of
 from stepwell.model.scoped_operations import Delete, Resolution, ScopeTotals, StateOp, StoredEntry, alive, resolve
-from stepwell.model.state_quota import StateRoom
+from stepwell.model.state_quota import Owner, StateRoom, StateSize, owners_of, room_in
 from stepwell.stores.memory.undo import UndoLog
 
 __all__ = [
@@ -24,12 +25,11 @@ __all__ = [
 class MemoryEntries:
     """State of all scopes of a store. Callers hold the store's lock."""
 
-    def __init__(self, clock: Clock, limits: Limits, most_of: Callable[[str], int | None]) -> None:
-        self._clock, self._limits, self._most_of = clock, limits, most_of
+    def __init__(self, clock: Clock, limits: Limits, tier_of: Callable[[str], Tier | None]) -> None:
+        self._clock, self._limits, self._tier_of = clock, limits, tier_of
         self.rows: dict[str, dict[str, StoredEntry]] = {}
         self._totals: dict[str, ScopeTotals] = {}
-        self._held: dict[str, int] = {}
-        """The bytes of each workspace."""
+        self._held: dict[Owner, StateSize] = {}
 
     # Writing.
 
@@ -37,9 +37,9 @@ class MemoryEntries:
         """Return the result of operations, or their refusal."""
         return resolve(ops, self._stored, self.totals, self._clock.now_ms(), self._limits, self._expired, self._room_of)
 
-    def _room_of(self, workspace_id: str) -> StateRoom | None:
-        most = self._most_of(workspace_id)
-        return None if most is None else StateRoom(most, self._held.get(workspace_id, 0))
+    def _room_of(self, owner: Owner) -> StateRoom | None:
+        tier = self._tier_of(owner.workspace_id)
+        return None if tier is None else room_in(tier, owner, lambda: self._held.get(owner, StateSize()))
 
     def write(self, resolution: Resolution, undo: UndoLog) -> Outcome:
         """Write the result of operations."""
@@ -54,8 +54,8 @@ class MemoryEntries:
             fault("store.entry_written")
         for scope, totals in resolution.totals.items():
             undo.put(self._totals, scope, totals)
-            workspace = workspace_of(scope)
-            undo.put(self._held, workspace, self._held.get(workspace, 0) + resolution.grown[scope])
+            for owner in owners_of(scope):
+                undo.put(self._held, owner, self._held.get(owner, StateSize()).plus(resolution.grown[scope]))
             fault("store.scope_written")
         return Written(resolution.answers)
 

@@ -63,7 +63,7 @@ class MemoryStore:
         self._executions = MemoryExecutions(clock)
         self._locks = MemoryLocks(clock)
         self._queue = MemoryQueue(clock)
-        self._entries = MemoryEntries(clock, limits, self._queue.state_bytes_of)
+        self._entries = MemoryEntries(clock, limits, self._queue.limits_of)
 
     def open(self) -> None:
         """Serve again after ``close``: the data lives as long as this object."""

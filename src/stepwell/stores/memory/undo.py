@@ -9,6 +9,7 @@ from typing import TypeVar
 __all__ = ["UndoLog"]
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 class UndoLog:
@@ -25,7 +26,7 @@ class UndoLog:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def put(self, table: dict[str, T], key: str, value: T) -> None:
+    def put(self, table: dict[K, T], key: K, value: T) -> None:
         if key in table:
             self._steps.append(partial(table.__setitem__, key, table[key]))
         else:

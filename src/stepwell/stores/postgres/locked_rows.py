@@ -32,10 +32,9 @@ from stepwell.model.commit import (
 )
 from stepwell.model.ids import revision_in
 from stepwell.model.lock import LockRow
-from stepwell.model.scope import workspace_of
 from stepwell.model.scoped_operations import Clear, Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive
 from stepwell.model.snapshot import StoredSnapshot
-from stepwell.model.state_quota import StateRoom
+from stepwell.model.state_quota import Owner, StateRoom, StateSize, owners_of
 from stepwell.stores.postgres.locked_items import ItemFootprint, LockedItems
 
 __all__ = ["Footprint", "LockedRows", "footprint"]
@@ -132,7 +131,7 @@ class LockedRows:
         self.swept: list[tuple[str, str]] = []
         self.locks: dict[str, LockRow] = {}
         self.totals: dict[str, ScopeTotals] = {}
-        self.rooms: dict[str, StateRoom] = {}
+        self.rooms: dict[Owner, StateRoom] = {}
         self.entries: dict[tuple[str, str], StoredEntry | None] = {}
 
         self.created: set[str] = set()
@@ -145,7 +144,7 @@ class LockedRows:
         self.cleared: dict[str, int] = {}
         self.changed_entries: set[tuple[str, str]] = set()
         self.changed_totals: set[str] = set()
-        self.grown: dict[str, int] = {}
+        self.grown: dict[Owner, StateSize] = {}
         self.sweeps: list[Sweep] = []
         self.topics: set[str] = set()
         self.queue = LockedItems(now_ms, self.topics)
@@ -250,16 +249,17 @@ class LockedRows:
         self.totals.update(resolution.totals)
         self.changed_totals.update(resolution.totals)
         for scope, grown in resolution.grown.items() if self.rooms else ():
-            self._hold(workspace_of(scope), grown)
+            for owner in owners_of(scope):
+                self._hold(owner, grown)
         if resolution.totals:
             self.topics.add("state")
 
-    def _hold(self, workspace_id: str, grown: int) -> None:
-        """Add to the bytes that a workspace holds, if its tier limits them."""
-        room = self.rooms.get(workspace_id)
+    def _hold(self, owner: Owner, grown: StateSize) -> None:
+        """Add to what an owner holds, if its tier limits that."""
+        room = self.rooms.get(owner)
         if room is not None:
-            self.rooms[workspace_id] = StateRoom(room.maximum, room.held + grown)
-            self.grown[workspace_id] = self.grown.get(workspace_id, 0) + grown
+            self.rooms[owner] = room.after(grown)
+            self.grown[owner] = self.grown.get(owner, StateSize()).plus(grown)
 
     def _clear(self, scope: str, revision: int) -> None:
         """Turn the entries of a scope that were read into tombstones; ``clear_scopes`` does the same for the rest."""

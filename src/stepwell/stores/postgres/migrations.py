@@ -43,7 +43,7 @@ _BODY_PLACE = re.compile(r"\$\$")
 
 # The tables with workspaces' rows; "locks" among them, which has no policy, so that only the owner sees it.
 _GUARDED = (
-    *("executions", "commits", "snapshots", "state_scopes", "state_entries", "state_held", "locks"),
+    *("executions", "commits", "snapshots", "state_scopes", "state_entries", "state_held", "state_counts", "locks"),
     *("items", "workspaces", "tiers", "queues"),
 )
 

@@ -256,34 +256,47 @@ ON CONFLICT (address) DO NOTHING;
 
 -- name: lock_scopes
 -- Locks scopes in the order given. A writer holds the scope, so revisions and totals have no gaps.
--- args: addresses, clock offset
--- returns: path, totals, and how many bytes the scope's workspace may hold, if that is limited
+-- args: addresses
+-- returns: path, totals, and whether anything may limit the state of the scope's workspace
 SELECT s.path, s.revision, s.keys, s.bytes,
-       (SELECT {schema}.limit_of(w.overrides, 'state_bytes', t.state_bytes, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint)::bigint FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
-        WHERE w.workspace_id = s.workspace_id)
+       EXISTS (SELECT FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
+               WHERE w.workspace_id = s.workspace_id
+                 AND (t.state_bytes IS NOT NULL OR t.quotas IS NOT NULL OR w.overrides IS NOT NULL))
 FROM unnest($1::bytea[]) AS g (address) CROSS JOIN LATERAL (
     SELECT path, workspace_id, revision, keys, bytes FROM {schema}.state_scopes WHERE address = g.address FOR NO KEY UPDATE
 ) AS s;
 
 -- name: state_rooms
--- How much scoped state workspaces with a limit may hold, and how much they hold if that was counted. The counts are locked in the order
--- given, so that no two writers use the same free bytes. Runs after the scopes are locked.
-SELECT g.workspace_id, g.state_bytes, h.bytes
-FROM (SELECT g.workspace_id, {schema}.limit_of(w.overrides, 'state_bytes', t.state_bytes, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint)::bigint AS state_bytes
-      FROM unnest($1::text[]) WITH ORDINALITY AS g (workspace_id, place)
+-- The limits of owners' scoped state (workspaces, and workflows in them), and how much they hold if that was counted; no row without a
+-- limit. The counts are locked in the order given, so that no two writers use the same free bytes. Runs after the scopes are locked.
+-- args: workspaces, workflows ('': the whole workspace), clock offset
+SELECT g.workspace_id, g.workflow_id, g.most_bytes, g.most_keys, h.bytes, h.keys
+FROM (SELECT g.workspace_id, g.workflow_id, g.place,
+             {schema}.limit_of(w.overrides, g.of_bytes, CASE WHEN g.workflow_id = '' THEN t.state_bytes
+                                                             ELSE (t.quotas ->> g.of_bytes)::bigint END, now_ms)::bigint AS most_bytes,
+             {schema}.limit_of(w.overrides, g.of_keys, (t.quotas ->> g.of_keys)::bigint, now_ms)::bigint AS most_keys
+      FROM (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $3::bigint AS now_ms) AS clock CROSS JOIN LATERAL (
+          SELECT workspace_id, workflow_id, place,
+                 CASE WHEN workflow_id = '' THEN 'state_bytes' ELSE 'workflow_state_bytes' END AS of_bytes,
+                 CASE WHEN workflow_id = '' THEN 'state_keys' ELSE 'workflow_state_keys' END AS of_keys
+          FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS g (workspace_id, workflow_id, place)) AS g
       JOIN {schema}.workspaces AS w ON w.workspace_id = g.workspace_id JOIN {schema}.tiers AS t ON t.name = w.tier
       ORDER BY g.place) AS g
 LEFT JOIN LATERAL (
-    SELECT bytes FROM {schema}.state_held WHERE workspace_id = g.workspace_id FOR NO KEY UPDATE
+    SELECT bytes, keys FROM {schema}.state_counts WHERE workspace_id = g.workspace_id AND workflow_id = g.workflow_id FOR NO KEY UPDATE
 ) AS h ON true
-WHERE g.state_bytes IS NOT NULL;
+WHERE g.most_bytes IS NOT NULL OR g.most_keys IS NOT NULL;
 
 -- name: count_state
--- Counts what workspaces hold. A count that another transaction is making is waited for, and kept.
-INSERT INTO {schema}.state_held (workspace_id, bytes)
-SELECT g.workspace_id, (SELECT coalesce(sum(s.bytes), 0) FROM {schema}.state_scopes AS s WHERE s.workspace_id = g.workspace_id)
-FROM unnest($1::text[]) AS g (workspace_id)
-ON CONFLICT (workspace_id) DO NOTHING;
+-- Counts what owners hold. A count that another transaction is making is waited for, and kept.
+-- args: workspaces, workflows ('': the whole workspace), paths of the workflows' scopes, beginnings of the paths of their steps' scopes
+INSERT INTO {schema}.state_counts (workspace_id, workflow_id, bytes, keys)
+SELECT g.workspace_id, g.workflow_id, c.bytes, c.keys
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS g (workspace_id, workflow_id, path, steps) CROSS JOIN LATERAL (
+    SELECT coalesce(sum(s.bytes), 0) AS bytes, coalesce(sum(s.keys), 0) AS keys
+    FROM {schema}.state_scopes AS s
+    WHERE s.workspace_id = g.workspace_id AND (g.workflow_id = '' OR s.path = g.path OR starts_with(s.path, g.steps))) AS c
+ON CONFLICT (workspace_id, workflow_id) DO NOTHING;
 
 -- name: stored_entries
 -- Entries of scopes as stored, with expired ones and tombstones: for the rules, not for readers. returns: position from 1, row
@@ -398,8 +411,10 @@ FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[]) AS g (address
 WHERE s.address = g.address;
 
 -- name: hold_state
-UPDATE {schema}.state_held AS h SET bytes = h.bytes + g.grown
-FROM unnest($1::text[], $2::bigint[]) AS g (workspace_id, grown) WHERE h.workspace_id = g.workspace_id;
+-- args: workspaces, workflows, growths in bytes, growths in keys
+UPDATE {schema}.state_counts AS h SET bytes = h.bytes + g.grown, keys = h.keys + g.more
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS g (workspace_id, workflow_id, grown, more)
+WHERE h.workspace_id = g.workspace_id AND h.workflow_id = g.workflow_id;
 
 -- name: write_locks
 -- Writes locks whose rows, or names, this transaction has locked.

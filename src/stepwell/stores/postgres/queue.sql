@@ -198,7 +198,7 @@ WITH clock AS MATERIALIZED (
     FROM expired AS e, clock WHERE i.number = e.number
     RETURNING i.item_id, e.lease_until_ms, e.number
 ), forgotten AS (
-    DELETE FROM {schema}.state_held
+    DELETE FROM {schema}.state_counts
 ), told AS (
     SELECT pg_notify($4::text, 'queue') FROM (SELECT 1 FROM returned LIMIT 1) AS any_of_them
 )
@@ -239,20 +239,21 @@ RETURNING 1;
 -- returns: a row if it was written
 WITH put AS (
     INSERT INTO {schema}.tiers AS t (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds,
-                                        child_concurrency)
+                                        child_concurrency, quotas)
     SELECT $1::text || held, $2::bigint, $3::text::double precision, $4::text::double precision, $5::bigint, $6::bigint,
-           $7::text::double precision, $11::bigint
+           $7::text::double precision, $11::bigint, $12::text::jsonb
     FROM (SELECT pg_advisory_xact_lock(5378)::text AS held) AS gate
     WHERE coalesce($10::text, 'null') = 'null' OR EXISTS (SELECT FROM {schema}.tiers WHERE name = $1::text)
     ON CONFLICT (name) DO UPDATE
     SET concurrency = excluded.concurrency, weight = excluded.weight, rate_per_second = excluded.rate_per_second,
         queue_depth = excluded.queue_depth, state_bytes = excluded.state_bytes, retention_seconds = excluded.retention_seconds,
-        child_concurrency = excluded.child_concurrency
+        child_concurrency = excluded.child_concurrency, quotas = excluded.quotas
     WHERE $10::text IS NULL OR $10::text::jsonb = jsonb_build_array(t.concurrency, t.weight, t.rate_per_second, t.queue_depth,
-                                                                    t.state_bytes, t.retention_seconds, t.child_concurrency)
+                                                                    t.state_bytes, t.retention_seconds, t.child_concurrency,
+                                                                    coalesce(t.quotas, '{{}}'))
     RETURNING t.name
 ), forgotten AS (
-    DELETE FROM {schema}.state_held WHERE EXISTS (SELECT FROM put)
+    DELETE FROM {schema}.state_counts WHERE EXISTS (SELECT FROM put)
 ), clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $9::bigint AS now_ms
 ), held AS MATERIALIZED (
@@ -286,7 +287,7 @@ WITH put AS (
     WHERE $6::text IS NULL OR $6::text::jsonb = jsonb_build_array(w.tier, w.is_paused, w.created_ms, coalesce(w.overrides, '{{}}'))
     RETURNING w.workspace_id
 ), forgotten AS (
-    DELETE FROM {schema}.state_held WHERE workspace_id = (SELECT workspace_id FROM put)
+    DELETE FROM {schema}.state_counts WHERE workspace_id = (SELECT workspace_id FROM put)
 )
 SELECT pg_notify($5::text, 'queue')::text FROM put;
 
@@ -305,7 +306,7 @@ WHERE $7::text IS NULL OR $7::text::jsonb = jsonb_build_array(q.is_paused, q.con
 RETURNING pg_notify($5::text, 'queue')::text;
 
 -- name: tiers
-SELECT name, concurrency, weight::text, rate_per_second::text, queue_depth, state_bytes, retention_seconds::text, child_concurrency
+SELECT name, concurrency, weight::text, rate_per_second::text, queue_depth, state_bytes, retention_seconds::text, child_concurrency, quotas::text
 FROM {schema}.tiers ORDER BY name;
 
 -- name: next_ready

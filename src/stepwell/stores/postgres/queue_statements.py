@@ -20,12 +20,13 @@ from stepwell.model.queue_item import (
     PutTier,
     PutWorkspace,
     RecoverItems,
+    Tier,
 )
 from stepwell.model.queue_lifecycle import EXPIRED, full, is_plain, unknown_workspace
 from stepwell.model.refusals import asked_otherwise, changed_since_read
 from stepwell.stores.postgres.connection import StatementCall
 from stepwell.stores.postgres.statements import Row, blobs, integers, texts
-from stepwell.stores.queue_rows import encode_overrides
+from stepwell.stores.queue_rows import encode_overrides, encode_quotas, quotas_of
 
 __all__ = [
     "DIRECT",
@@ -65,7 +66,16 @@ def write_direct(run: Run, unit: Direct, ahead_ms: int, channel: str) -> Outcome
             tier = unit.tier
             numbers = _text(tier.rate_per_second), tier.queue_depth, tier.state_bytes, _text(tier.retention_seconds)
             limits = tier.concurrency, _text(tier.weight), *numbers
-            is_put = run("put_tier", tier.name, *limits, channel, ahead_ms, _based_on(unit.based_on), tier.child_concurrency)
+            is_put = run(
+                "put_tier",
+                tier.name,
+                *limits,
+                channel,
+                ahead_ms,
+                _tier_before(unit.based_on),
+                tier.child_concurrency,
+                encode_quotas(tier),
+            )
             return Written() if is_put else changed_since_read(unit)
         case PutWorkspace():
             wanted = unit.workspace
@@ -82,6 +92,14 @@ def write_direct(run: Run, unit: Direct, ahead_ms: int, channel: str) -> Outcome
             limits = queue.is_paused, queue.concurrency, rate
             is_put = run("put_queue", queue.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
             return Written() if is_put else changed_since_read(unit)
+
+
+def _tier_before(tier: Tier | msgspec.UnsetType | None) -> str | None:
+    """Return the tier that a change is based on, as its statement compares it: the columns after the name, as JSON."""
+    if not isinstance(tier, Tier):
+        return _based_on(tier)
+    numbers = tier.rate_per_second, tier.queue_depth, tier.state_bytes, tier.retention_seconds, tier.child_concurrency
+    return msgspec.json.encode((tier.concurrency, tier.weight, *numbers, quotas_of(tier))).decode()
 
 
 def _based_on(row: msgspec.Struct | msgspec.UnsetType | None) -> str | None:

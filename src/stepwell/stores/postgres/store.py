@@ -71,7 +71,7 @@ class PostgresQueueReads:
     def tiers(self) -> list[Tier]:
         """Return all tiers, ordered by name."""
         return [
-            tier_of([*row[:2], float(row[2]), _number(row[3]), *row[4:6], _number(row[6]), row[7]]) for row in self._rows("tiers")
+            tier_of([*row[:2], float(row[2]), _number(row[3]), *row[4:6], _number(row[6]), *row[7:]]) for row in self._rows("tiers")
         ]
 
     def queues(self) -> list[QueueSettings]:

@@ -18,7 +18,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.lock import LockRow
 from stepwell.model.scope import workspace_of
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
-from stepwell.model.state_quota import StateRoom
+from stepwell.model.state_quota import Owner, StateRoom, StateSize, owners_of
 from stepwell.stores.postgres.connection import CONNECTION_FAILURE, PostgresConnection, PostgresConnectionLost, StatementCall
 from stepwell.stores.postgres.locked_items import changed_row, new_row
 from stepwell.stores.postgres.locked_rows import Footprint, LockedRows, footprint
@@ -132,7 +132,7 @@ class GroupTransaction:
         if scopes:
             workspaces = [workspace_of(path) for path in scopes]
             calls.append(("open_scopes", [_addresses(scopes), texts(scopes), texts(workspaces)]))
-            calls.append(("lock_scopes", [_addresses(scopes), self._ahead_ms]))
+            calls.append(("lock_scopes", [_addresses(scopes)]))
         if keys:
             calls.append(("stored_entries", [_addresses(scope for scope, _ in keys), texts(key for _, key in keys)]))
         if touched.cleared:
@@ -147,7 +147,7 @@ class GroupTransaction:
         return self._view(answers, touched, keys)
 
     def _view(self, answers: dict[str, list[Row]], touched: Footprint, keys: Sequence[tuple[str, str]]) -> LockedRows:
-        limited = {workspace_of(path) for path, *_, most in answers.get("lock_scopes", ()) if most is not None}
+        limited = {owner for path, *_, is_limited in answers.get("lock_scopes", ()) if is_limited for owner in owners_of(path)}
         rooms, now_ms = self._rooms(sorted(limited)) if limited else ({}, answers["now"][0][0])
         fetch_expired = self._expired(now_ms, touched.cleared, answers.get("expired_in_scopes", ()))
         view = LockedRows(now_ms, self._fetch_entry, fetch_expired)
@@ -182,17 +182,23 @@ class GroupTransaction:
 
         return fetch
 
-    def _rooms(self, workspaces: Sequence[str]) -> tuple[dict[str, StateRoom], int]:
-        """Return the limits and sizes of limited workspaces, counted if necessary, and the time after the locks."""
-        calls: list[StatementCall] = [("state_rooms", [texts(workspaces), self._ahead_ms]), ("now", [self._ahead_ms])]
+    def _rooms(self, owners: Sequence[Owner]) -> tuple[dict[Owner, StateRoom], int]:
+        """Return the limits and sizes of limited owners, counted if necessary, and the time after the locks."""
+        calls: list[StatementCall] = [("state_rooms", [*_names(owners), self._ahead_ms]), ("now", [self._ahead_ms])]
         rows, [(now_ms,)] = self._run_all(calls)
-        while any(held is None for _, _, held in rows):  # another transaction can delete a count right after it was made
-            _, rows, [(now_ms,)] = self._run_all([("count_state", [texts(workspaces)]), *calls])
-        return {name: StateRoom(most, held) for name, most, held in rows}, now_ms
+        while uncounted := [Owner(*row[:2]) for row in rows if row[4] is None]:  # a count can be deleted right after it was made
+            paths = zip(*(owner.scope_paths for owner in uncounted), strict=True)
+            count = "count_state", [*_names(uncounted), *map(texts, paths)]
+            _, rows, [(now_ms,)] = self._run_all([count, *calls])
+        return {Owner(*row[:2]): StateRoom(row[2], row[3], StateSize(*row[4:])) for row in rows}, now_ms
 
     def _fetch_entry(self, scope: str, key: str) -> StoredEntry | None:
         rows = self._run("stored_entries", _addresses([scope]), texts([key]))
         return unseal(scope, key, StoredEntry(*rows[0][1:])) if rows else None
+
+
+def _names(owners: Sequence[Owner]) -> tuple[bytes, bytes]:
+    return texts(owner.workspace_id for owner in owners), texts(owner.workflow_id for owner in owners)
 
 
 def _addresses(names: Iterable[str]) -> bytes:
@@ -243,7 +249,8 @@ def _state_batches(view: LockedRows) -> Iterator[_Batch]:
     yield _Batch("write_entries", (blobs, texts, blobs, integers, integers, integers, booleans), entries)
     totals = [(address(scope), *msgspec.structs.astuple(view.totals[scope])) for scope in sorted(view.changed_totals)]
     yield _Batch("write_totals", (blobs, integers, integers, integers), totals)
-    yield _Batch("hold_state", (texts, integers), sorted(view.grown.items()))
+    grown = [(*owner, *size) for owner, size in sorted(view.grown.items())]
+    yield _Batch("hold_state", (texts, texts, integers, integers), grown)
 
 
 def _entry_row(scope: str, key: str, entry: StoredEntry | None) -> Row:

@@ -6,7 +6,7 @@ Sorted sets list every execution, scope and lock: no KEYS or SCAN is needed.
     prefix:execution:ID:head|commits|ids|snapshots
     prefix:scope:PATH:rows|keys|revisions|ends|tombs
     prefix:lock:NAME
-    prefix:store|executions|scopes|ends|tombs|held|locks|fence|stop|due:WORKFLOW
+    prefix:store|executions|scopes|ends|tombs|counts|locks|fence|stop|due:WORKFLOW
     prefix:queue:...    see ``includes/items.lua``
 """
 
@@ -64,8 +64,8 @@ class Keys:
         """Sorted set: scopes by the first end of any of their keys."""
         self.tombs = self._central("tombs")
         """Sorted set: scopes by their oldest tombstone."""
-        self.held = self._central("held")
-        """Hash: how many bytes of scoped state each workspace has."""
+        self.counts = self._central("counts")
+        """Hash: how much scoped state workspaces have, and workflows in them; see ``includes/scoped_state.lua``."""
         self.locks = self._central("locks")
         """Sorted set: locks by their ends."""
         self.fence = self._central("fence")

@@ -19,7 +19,7 @@ from stepwell.model.commit import Head, StoredCommit
 from stepwell.model.queue_item import Item, ItemMark, ItemStatus, Lane, NewItem, QueueSettings, Tier, Workspace
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
-from stepwell.stores.queue_rows import encode_overrides, tier_of, workspace_of
+from stepwell.stores.queue_rows import encode_overrides, encode_quotas, tier_of, workspace_of
 
 __all__ = [
     "commit_beginning",
@@ -194,8 +194,22 @@ def _bytes(data: object) -> bytes:
 T = TypeVar("T")
 
 pack = msgspec.msgpack.Encoder().encode
-_Limits = tuple[int | None, float, float | None, int | None, int | None, float | None, int | None]
-_decode_tier = msgspec.msgpack.Decoder(_Limits).decode
+
+
+class _TierRow(msgspec.Struct, array_like=True):
+    """The limits of a tier; the last, a text, is missing in rows without any of them."""
+
+    concurrency: int | None
+    weight: float
+    rate_per_second: float | None
+    queue_depth: int | None
+    state_bytes: int | None
+    retention_seconds: float | None
+    child_concurrency: int | None
+    quotas: str | None = None
+
+
+_decode_tier = msgspec.msgpack.Decoder(_TierRow).decode
 _decode_workspace = msgspec.msgpack.Decoder(tuple[str, bool, int, str]).decode
 _decode_queue = msgspec.msgpack.Decoder(tuple[bool, int | None, float | None]).decode
 _DAMAGED_QUEUE_ROW = (ValueError, KeyError, msgspec.MsgspecError)
@@ -226,14 +240,14 @@ def pack_mark(mark: ItemMark, error: str | None) -> tuple[object, ...]:
 
 
 def pack_tier(tier: Tier) -> bytes:
-    """Return a tier's limits as ``includes/tiers.lua`` takes them."""
-    numbers = (tier.queue_depth, tier.state_bytes, tier.retention_seconds, tier.child_concurrency)
-    return pack((tier.concurrency, float(tier.weight), tier.rate_per_second, *numbers))
+    """Return a tier's limits as ``includes/tiers.lua`` takes them; those without a place are one text, which it decodes."""
+    numbers, quotas = (tier.queue_depth, tier.state_bytes, tier.retention_seconds, tier.child_concurrency), encode_quotas(tier)
+    return pack((tier.concurrency, float(tier.weight), tier.rate_per_second, *numbers, *([quotas] if quotas else ())))
 
 
 def read_tiers(flat: Sequence[bytes]) -> list[Tier]:
     """Decode the hash of tiers."""
-    return [tier_of((name, *row)) for name, row in _table(flat, "tier", _decode_tier, bytes.decode)]
+    return [tier_of((name, *msgspec.structs.astuple(row))) for name, row in _table(flat, "tier", _decode_tier, bytes.decode)]
 
 
 def pack_workspace(workspace: Workspace) -> bytes:

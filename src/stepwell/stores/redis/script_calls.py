@@ -252,7 +252,7 @@ class ScriptCaller:
         if unit.creation is not None:
             packed["status"] = unit.status or "PENDING"
             packed["creation"] = _packed_creation(unit.workspace_id, unit.creation)
-        central = (keys.store, keys.executions, keys.due, keys.queue, keys.scopes, keys.ends, keys.tombs, keys.held)
+        central = (keys.store, keys.executions, keys.due, keys.queue, keys.scopes, keys.ends, keys.tombs, keys.counts)
         channels = (keys.due_channel, keys.state_channel, keys.queue_channel)
         return ScriptCall("commit", central, (self._id, self._ahead_ms(), self._ttl_ms, *channels, pack(packed)))
 
@@ -290,7 +290,7 @@ class ScriptCaller:
 
     def state(self, unit: StateBatch, writes: Sequence[ScopeWrite], now_ms: int, *, is_check: bool) -> ScriptCall:
         keys = self._keys
-        central = (keys.store, keys.due, keys.scopes, keys.ends, keys.tombs, keys.held)
+        central = (keys.store, keys.due, keys.scopes, keys.ends, keys.tombs, keys.counts)
         packed = pack(self._effects(unit, writes, now_ms, is_check=is_check))
         return ScriptCall("write_state", central, (self._id, self._ahead_ms(), keys.due_channel, keys.state_channel, packed))
 

@@ -15,7 +15,7 @@ from stepwell.errors import StepwellError
 from stepwell.model.limits import Limits
 from stepwell.model.scope import workspace_of
 from stepwell.model.scoped_operations import Clear, Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive, resolve
-from stepwell.model.state_quota import StateRoom, growth_in
+from stepwell.model.state_quota import Owner, StateRoom, StateSize, growth_in, owners_of
 from stepwell.stores.redis.connection import Command, Reply
 from stepwell.stores.redis.keys import Keys, ScopeKeys, workspace_place
 from stepwell.stores.redis.rows import encoded, pack_entry, pack_totals, read_entry, read_totals, text
@@ -34,9 +34,9 @@ class ScopeWrite:
         self.is_new = False
         """Whether the scope may be missing in the index: it has no key yet."""
         self.cleared: int | None = None
-        self.grown = 0
-        self.most_held: int | None = None
-        """How many bytes the workspace may have before this write, if that is limited."""
+        self.grown = StateSize()
+        self.most_held: dict[Owner, tuple[int | None, int | None]] = {}
+        """How many bytes and keys the owners may have before this write, if that is limited."""
         self.rows: dict[str, StoredEntry] = {}
 
     def packed(self, now_ms: int) -> dict[str, object]:
@@ -47,15 +47,15 @@ class ScopeWrite:
             "before": text(self.before),
             "after": text(self.after),
             "time": now_ms,
-            "grown": self.grown,
+            "grown": self.grown.bytes,
+            "more": self.grown.keys,
+            "owners": [(_owner_name(owner), *self.most_held.get(owner, ())) for owner in owners_of(self.path)],
             "rows": [_packed_row(self.path, key, entry) for key, entry in self.rows.items()],
         }
         if self.is_new:
             scope["place"] = text(workspace_place(workspace_of(self.path)) + self.path.encode())
         if self.cleared is not None:
             scope["cleared"] = self.cleared
-        if self.most_held is not None:
-            scope["most"] = self.most_held
         return scope
 
 
@@ -81,8 +81,8 @@ class StatePlan:
     def __init__(self, read_commands: ReadCommands, keys: Keys, limits: Limits, ahead_ms: int) -> None:
         self._read_commands, self._keys, self._limits, self._ahead_ms = read_commands, keys, limits, ahead_ms
         self._scopes: dict[str, _Scope] = {}
-        self._rooms: dict[str, StateRoom] = {}
-        self._filled: set[str] = set()
+        self._rooms: dict[Owner, StateRoom] = {}
+        self._filled: set[Owner] = set()
         self.now_ms = 0
 
     def read(self, ops: Iterable[StateOp]) -> None:
@@ -96,7 +96,7 @@ class StatePlan:
                 wanted.setdefault(op.to_scope, {})[op.to_key] = None
         tables = {path: self._keys.scope(path).rows for path in wanted}
         reads: list[Command] = [("HMGET", tables[path], "", *keys) for path, keys in wanted.items()]
-        owners = sorted({name for name in map(workspace_of, wanted) if name})
+        owners = sorted({owner for path in wanted for owner in owners_of(path) if owner.workspace_id})
         rooms = [self._room_call(owners)] if owners else []
         # The server's clock decides which of the rows have expired, so it is read with them.
         (seconds, micros), *found = self._read_commands([("TIME",), *reads, *rooms])
@@ -107,14 +107,19 @@ class StatePlan:
             scope = self._scopes[path] = _Scope(path, totals)
             scope.rows = {key: read_entry(path, key, row) for key, row in zip(keys, rows, strict=True)}
 
-    def _room_call(self, owners: Sequence[str]) -> Command:
-        script, names = SCRIPTS["state_quotas"].sha, [encoded(name) for name in owners]
-        return ("EVALSHA", script, 2, self._keys.queue, self._keys.held, self._ahead_ms, *names)
+    def _room_call(self, owners: Sequence[Owner]) -> Command:
+        keys, script = self._keys, SCRIPTS["state_quotas"].sha
+        names = (name for owner in owners for name in (*map(encoded, owner), workspace_place(owner.workspace_id)))
+        return ("EVALSHA", script, 3, keys.queue, keys.counts, keys.scopes, self._ahead_ms, keys.prefix, *names)
 
-    def _read_rooms(self, owners: Sequence[str], found: Reply) -> None:
-        flat = cast("list[bytes]", found)
-        rooms = zip(owners, flat[::2], flat[1::2], strict=True)
-        self._rooms = {name: StateRoom(int(most), int(held)) for name, most, held in rooms if most}
+    def _read_rooms(self, owners: Sequence[Owner], found: Reply) -> None:
+        numbers = [int(each) if each else None for each in cast("list[bytes]", found)]
+        rooms = zip(owners, numbers[::4], numbers[1::4], numbers[2::4], numbers[3::4], strict=True)
+        self._rooms = {
+            owner: StateRoom(most_bytes, most_keys, StateSize(size or 0, keys or 0))
+            for owner, most_bytes, most_keys, size, keys in rooms
+            if size is not None
+        }
 
     def resolve(self, ops: Sequence[StateOp]) -> Resolution | StepwellError:
         """Return the result of operations after the units so far, or their refusal."""
@@ -146,7 +151,7 @@ class StatePlan:
 
     def is_untouched(self, ops: Sequence[StateOp]) -> bool:
         """Return whether no unit before has written to what these operations read."""
-        return all(self._scopes[path].is_untouched and workspace_of(path) not in self._filled for path in _paths(ops))
+        return all(self._scopes[path].is_untouched and self._filled.isdisjoint(owners_of(path)) for path in _paths(ops))
 
     def writes(self, ops: Sequence[StateOp], resolution: Resolution) -> list[ScopeWrite]:
         """Return the comparisons and writes for the script of a unit; the units after it build on them."""
@@ -158,15 +163,16 @@ class StatePlan:
         return list(writes.values())
 
     def _fill(self, writes: Sequence[ScopeWrite], resolution: Resolution) -> None:
-        """Give each write the bytes that its workspace may hold before it, and count the bytes held after it."""
+        """Give each write how much its owners may hold before it, and count what they hold after it."""
         growth = growth_in(resolution.grown.items())
-        limits = {name: self._rooms[name].maximum - grown for name, grown in growth.items() if name in self._rooms}
+        limits = {owner: _most_before(self._rooms[owner], grown) for owner, grown in growth.items() if owner in self._rooms}
         for write in writes:
-            name = workspace_of(write.path)
-            write.most_held = limits.get(name)
-            if write.grown and name in self._rooms:
-                self._rooms[name] = StateRoom(self._rooms[name].maximum, self._rooms[name].held + write.grown)
-                self._filled.add(name)
+            for owner in owners_of(write.path):
+                if owner in limits:
+                    write.most_held[owner] = limits[owner]
+                if any(write.grown) and owner in self._rooms:
+                    self._rooms[owner] = self._rooms[owner].after(write.grown)
+                    self._filled.add(owner)
 
     def _write(self, path: str, resolution: Resolution) -> ScopeWrite:
         scope, keys = self._scopes[path], self._keys.scope(path)
@@ -178,11 +184,22 @@ class StatePlan:
         write = ScopeWrite(path, keys, scope.raw, pack_totals(scope.edition + 1, totals))
         # Every change gets a new edition, even one that leaves revision and sizes as they were, so that a comparison finds it.
         write.is_new, write.cleared = not scope.totals.keys, resolution.cleared.get(path)
-        write.grown = resolution.grown.get(path, 0)
+        write.grown = resolution.grown.get(path, StateSize())
         if write.cleared is not None:
             scope.rows, scope.is_cleared = {}, True
         scope.raw, scope.edition, scope.totals, scope.is_untouched = write.after, scope.edition + 1, totals, False
         return write
+
+
+def _owner_name(owner: Owner) -> str:
+    return "/".join(encoded(name) for name in owner if name)
+
+
+def _most_before(room: StateRoom, grown: StateSize) -> tuple[int | None, int | None]:
+    """Return how many bytes and keys an owner may hold before it grows; None for what does not grow or has no limit."""
+    most_bytes = room.most_bytes - grown.bytes if room.most_bytes is not None and grown.bytes else None
+    most_keys = room.most_keys - grown.keys if room.most_keys is not None and grown.keys else None
+    return most_bytes, most_keys
 
 
 def _paths(ops: Sequence[StateOp]) -> dict[str, None]:

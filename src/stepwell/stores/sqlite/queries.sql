@@ -214,18 +214,26 @@ UPDATE state_entries SET data = NULL, revision = ?2, expires_ms = ?3, ttl_ms = N
 INSERT INTO state_scopes (scope, workspace_id, revision, keys, bytes) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (scope) DO UPDATE SET revision = excluded.revision, keys = excluded.keys, bytes = excluded.bytes;
 
--- name: state_room
--- How much scoped state a workspace may hold, and holds if that was counted before; no row if its tier does not limit it.
-SELECT l.state_bytes, h.bytes
-FROM (SELECT workspace_id, iif(w.overrides ->> '$.state_bytes.until_ms' > ?2, w.overrides ->> '$.state_bytes.value', t.state_bytes) AS state_bytes
-      FROM workspaces AS w JOIN tiers AS t ON t.name = w.tier WHERE workspace_id = ?1) AS l
-LEFT JOIN state_held AS h ON h.workspace_id = l.workspace_id
-WHERE l.state_bytes IS NOT NULL;
+-- name: state_limits
+-- What limits the scoped state of a workspace; no row if nothing does.
+SELECT w.workspace_id, t.state_bytes, t.quotas, w.overrides
+FROM workspaces AS w JOIN tiers AS t ON t.name = w.tier
+WHERE w.workspace_id = ? AND (t.state_bytes IS NOT NULL OR t.quotas IS NOT NULL OR w.overrides IS NOT NULL);
+
+-- name: held_state
+-- How much scoped state an owner holds; no row if that was not counted before. args: workspace, workflow
+SELECT bytes, keys FROM state_counts WHERE workspace_id = ? AND workflow_id = ?;
 
 -- name: count_state
-INSERT INTO state_held (workspace_id, bytes)
-SELECT ?1, coalesce(sum(bytes), 0) FROM state_scopes WHERE workspace_id = ?1
-RETURNING bytes;
+-- args: workspace, workflow ('': all of the workspace), path of the workflow's scope, beginning of the paths of its steps' scopes
+INSERT INTO state_counts (workspace_id, workflow_id, bytes, keys)
+SELECT ?1, ?2, coalesce(sum(bytes), 0), coalesce(sum(keys), 0) FROM state_scopes
+WHERE workspace_id = ?1 AND (?2 = '' OR scope = ?3 OR substr(scope, 1, length(?4)) = ?4)
+RETURNING bytes, keys;
+
+-- name: hold_state
+-- Does nothing for an owner that was not counted. args: workspace, workflow, growth in bytes, growth in keys
+UPDATE state_counts SET bytes = bytes + ?3, keys = keys + ?4 WHERE workspace_id = ?1 AND workflow_id = ?2;
 
 -- name: expired_in_scope
 SELECT key FROM state_entries WHERE scope = ?1 AND data IS NOT NULL AND expires_ms <= ?2;

@@ -54,7 +54,7 @@ from stepwell.model.queue_lifecycle import (
     unknown_workspace,
 )
 from stepwell.model.refusals import asked_otherwise, conflict_if_changed, no_item
-from stepwell.stores.queue_rows import encode_overrides, item_of, items_question, queue_of, tier_of, workspace_of
+from stepwell.stores.queue_rows import encode_overrides, encode_quotas, item_of, items_question, queue_of, tier_of, workspace_of
 from stepwell.stores.sql_files import read_queries
 from stepwell.stores.sqlite.connection import Database
 from stepwell.stores.sqlite.queue_claim import claim_items
@@ -414,7 +414,7 @@ class QueueWriting:
         if refusal is not None:
             return refusal
         limits = (tier.rate_per_second, tier.queue_depth, tier.state_bytes, tier.retention_seconds, tier.child_concurrency)
-        self._db.run(SQL["put_tier"], tier.name, tier.concurrency, tier.weight, *limits)
+        self._db.run(SQL["put_tier"], tier.name, tier.concurrency, tier.weight, *limits, encode_quotas(tier))
         self._db.run(SQL["change_rates"], tier.name, self._now_ms)
         return Written()
 

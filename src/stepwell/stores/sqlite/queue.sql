@@ -201,8 +201,9 @@ WHERE lanes.workspace_id IN (SELECT value FROM json_each(?1))
 LIMIT ?4;
 
 -- name: put_tier
-INSERT OR REPLACE INTO tiers (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds, child_concurrency)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+INSERT OR REPLACE INTO tiers (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds, child_concurrency,
+                              quotas)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: change_rates
 -- What a tier's rate makes of the next starts of its workspaces; see model.claiming.changed_rate_ms.
@@ -245,7 +246,7 @@ ON CONFLICT (name) DO UPDATE SET is_paused = excluded.is_paused, concurrency = e
                                                min(rate_ms, ?5 + max(1000, 1000 / excluded.rate_per_second)), rate_ms);
 
 -- name: tier
-SELECT name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds, child_concurrency FROM tiers WHERE name = ?;
+SELECT name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds, child_concurrency, quotas FROM tiers WHERE name = ?;
 
 -- name: workspace
 SELECT workspace_id, tier, is_paused, created_ms, overrides FROM workspaces WHERE workspace_id = ?;
@@ -254,7 +255,7 @@ SELECT workspace_id, tier, is_paused, created_ms, overrides FROM workspaces WHER
 SELECT name, is_paused, concurrency, rate_per_second FROM queues WHERE name = ?;
 
 -- name: tiers
-SELECT name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds, child_concurrency FROM tiers ORDER BY name;
+SELECT name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds, child_concurrency, quotas FROM tiers ORDER BY name;
 
 -- name: workspaces
 SELECT workspace_id, tier, is_paused, created_ms, overrides FROM workspaces ORDER BY workspace_id;

@@ -28,7 +28,8 @@ from stepwell.model.lock import LockRow, acquired, broken, lease_on, renewed, un
 from stepwell.model.refusals import leased, no_execution
 from stepwell.model.scope import workspace_of
 from stepwell.model.scoped_operations import Delete, Resolution, ScopeTotals, StateOp, StoredEntry, resolve
-from stepwell.model.state_quota import StateRoom
+from stepwell.model.state_quota import Owner, StateRoom, StateSize, owners_of, room_in
+from stepwell.stores.queue_rows import limits_in_row
 from stepwell.stores.sqlite.connection import Statements
 
 __all__ = [
@@ -59,6 +60,9 @@ class SqliteEntries:
         for scope, totals in resolution.totals.items():
             workspace = workspace_of(scope)
             self._do.run("write_totals", scope, workspace, totals.revision, totals.keys, totals.bytes)
+            grown = resolution.grown[scope]
+            for owner in owners_of(scope) if any(grown) else ():
+                self._do.run("hold_state", *owner, *grown)
             fault("store.scope_written")
         return Written(resolution.answers)
 
@@ -88,10 +92,14 @@ class SqliteEntries:
     def _expired_in(self, scope: str) -> list[str]:
         return [row[0] for row in self._do.rows("expired_in_scope", scope, self._do.now_ms)]
 
-    def _room_of(self, workspace_id: str) -> StateRoom | None:
-        for maximum, held in self._do.rows("state_room", workspace_id, self._do.now_ms):
-            return StateRoom(maximum, self._do.rows("count_state", workspace_id)[0][0] if held is None else held)
+    def _room_of(self, owner: Owner) -> StateRoom | None:
+        for row in self._do.rows("state_limits", owner.workspace_id):
+            return room_in(limits_in_row(row, self._do.now_ms), owner, lambda: self._held(owner))
         return None
+
+    def _held(self, owner: Owner) -> StateSize:
+        rows = self._do.rows("held_state", *owner) or self._do.rows("count_state", *owner, *owner.scope_paths)
+        return StateSize(*rows[0])
 
 
 class SqliteLeases:

@@ -62,6 +62,7 @@ QUEUE_ROLES = (
     "queue_settings",
     "queue_started",
     "queue_whole_runs",
+    "state_quotas",
 )
 """The roles of a store with a queue; a test file imports from these modules what it wants to run."""
 

@@ -195,6 +195,7 @@ class QueueUnits:
             state_bytes=self.pick(None, None, 20),
             retention_seconds=None if number == 0 else RETENTION,
             child_concurrency=self.pick(None, 1, 100),
+            state_keys=self.pick(None, None, 2),
         )
 
     def _all_items(self) -> list[Item]:

@@ -203,6 +203,13 @@ class CancelStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Its key, such as ``resize[3]``."""
 
 
+class PauseRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why to pause a run."""
+
+    reason: Annotated[str, Meta(max_length=1_000)] = ""
+    """Why, for the people who see that it waits."""
+
+
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     """An action that was accepted and goes on by itself."""
 
@@ -656,6 +663,20 @@ async def cancel_step(call: Call) -> Reply:
     return Reply(Accepted(execution_id=summary.execution_id, action="cancel_step"), 202)
 
 
+async def pause_run(call: Call) -> Reply:
+    """Pause a run: what is under way may end, and nothing new begins until it is resumed."""
+    summary = await owned_run(call)
+    await call.well.run(summary.execution_id).pause(call.body.reason, by=call.identity.name)
+    return Reply(Accepted(execution_id=summary.execution_id, action="pause"), 202)
+
+
+async def resume_run(call: Call) -> Reply:
+    """Resume a paused run."""
+    summary = await owned_run(call)
+    await call.well.run(summary.execution_id).resume()
+    return Reply(Accepted(execution_id=summary.execution_id, action="resume"), 202)
+
+
 async def retry_run(call: Call) -> Reply:
     """Continue a failed run at the step that failed."""
     summary = await owned_run(call)
@@ -790,6 +811,17 @@ ROUTES = (
         status=202,
         example={"step": "resize[3]"},
     ),
+    api_route(
+        "POST /runs/{execution_id}/pause",
+        pause_run,
+        Accepted,
+        Role.OPERATOR,
+        body=PauseRun,
+        is_body_optional=True,
+        status=202,
+        example={"reason": "the bank is down"},
+    ),
+    api_route("POST /runs/{execution_id}/resume", resume_run, Accepted, Role.OPERATOR, status=202),
     api_route("POST /runs/{execution_id}/retry", retry_run, Accepted, Role.OPERATOR, status=202),
     api_route(
         "POST /runs/{execution_id}/signal",

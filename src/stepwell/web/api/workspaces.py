@@ -51,6 +51,12 @@ class TierBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How long ended items are kept."""
     child_concurrency: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
     """How many children of one run run at once."""
+    state_keys: Whole | UnsetType | None = UNSET
+    """How many keys a workspace's scoped state may have."""
+    workflow_state_bytes: Whole | UnsetType | None = UNSET
+    """How large the scoped state of each workflow in a workspace may be."""
+    workflow_state_keys: Whole | UnsetType | None = UNSET
+    """How many keys the scoped state of each workflow in a workspace may have."""
 
 
 class OverrideBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

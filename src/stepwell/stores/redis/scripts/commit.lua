@@ -1,7 +1,7 @@
 -- commit.lua: lands one commit with everything that it carries: its receipt, and the execution's status, snapshot and lease; scoped
 -- state, nudges, new queue items, and the move of the item that the execution came from. All of it lands, or nothing.
 -- A commit with a creation makes its execution, unless the id was ever used.
--- KEYS  1 store  2 executions  3 due  4 queue  5 scopes  6 ends  7 tombs  8 held
+-- KEYS  1 store  2 executions  3 due  4 queue  5 scopes  6 ends  7 tombs  8 counts
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 TTL of an execution in ms or '0'
 --       4 channel for what is due  5 channel for state  6 channel for the queue
 --       7 packed commit (see ScriptCaller.commit in script_calls.py); one with `is_check` is only checked, never written
@@ -156,7 +156,7 @@ nudge(commit.nudges, KEYS[3], now)
 if is_due then
   redis.call('PUBLISH', ARGV[4], '')
 end
-if write_scopes(commit.scopes, {scopes = KEYS[5], ends = KEYS[6], tombs = KEYS[7], held = KEYS[8]}) then
+if write_scopes(commit.scopes, {scopes = KEYS[5], ends = KEYS[6], tombs = KEYS[7], counts = KEYS[8]}) then
   redis.call('PUBLISH', ARGV[5], '')
 end
 if write_queue then

@@ -11,25 +11,43 @@
 -- A scope of a unit is a table:
 --   path, keys (the five above), before (the totals that must be there now), after (the totals to write, '' if nothing is written)
 --   place (its place by workspace, if the index may lack the scope), time (now, in ms), cleared (the revision of a clearing, if any)
---   grown (by how many bytes it grows), most (how many bytes its workspace may have before this write, if that is limited)
+--   grown, more (by how many bytes and keys it grows)
+--   owners (its workspace, and if it is of a workflow that, each a list: 1 name  2, 3 how many bytes and keys it may have before
+--   this write, if that is limited)
 --   rows (lists: 1 key  2 row  3 revision  4 its end, or the time of a tombstone  5 whether it is a tombstone)
--- The indexes are keys: scopes, ends, tombs (see keys.py), and held (hash: workspace, encoded -> bytes of state).
+-- The indexes are keys: scopes, ends, tombs (see keys.py), and counts (hash: NAME bytes, NAME keys -> how much an owner has). An owner's
+-- name is its workspace, encoded, or WORKSPACE/WORKFLOW. It is counted by state_quotas.lua once it is limited, and from then on here.
 -- Needs time.lua.
 
-local function workspace_in(path)
-  return string.match(path, '^[^/]*/([^/]*)')
+local function is_over(counts, field, most)
+  if not most then
+    return false
+  end
+  local count = redis.call('HGET', counts, field)
+  return not count or tonumber(count) > most
 end
 
-local function is_stale(scopes, held)
+local function is_stale(scopes, counts)
   for _, scope in ipairs(scopes) do
     if (redis.call('HGET', scope.keys[1], '') or '') ~= scope.before then
       return true
     end
-    if scope.most and tonumber(redis.call('HGET', held, workspace_in(scope.path)) or 0) > scope.most then
-      return true
+    for _, owner in ipairs(scope.owners) do
+      if is_over(counts, owner[1] .. ' bytes', owner[2]) or is_over(counts, owner[1] .. ' keys', owner[3]) then
+        return true
+      end
     end
   end
   return false
+end
+
+local function count_growth(scope, counts)
+  for _, owner in ipairs(scope.owners) do
+    if redis.call('HEXISTS', counts, owner[1] .. ' bytes') == 1 then
+      redis.call('HINCRBY', counts, owner[1] .. ' bytes', scope.grown)
+      redis.call('HINCRBY', counts, owner[1] .. ' keys', scope.more)
+    end
+  end
 end
 
 local function bury(keys, name, row, revision, made)
@@ -85,8 +103,8 @@ local function write_scope(scope, indexes)
   end
   note_first(indexes.ends, path, keys[4])
   note_first(indexes.tombs, path, keys[5])
-  if scope.grown ~= 0 then
-    redis.call('HINCRBY', indexes.held, workspace_in(path), scope.grown)
+  if scope.grown ~= 0 or scope.more ~= 0 then
+    count_growth(scope, indexes.counts)
   end
 end
 

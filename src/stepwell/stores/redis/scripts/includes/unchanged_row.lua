@@ -9,7 +9,7 @@ local function has_changed(row, based_on)
     return (row or '') ~= based_on
   end
   local present, before = cmsgpack.unpack(row), cmsgpack.unpack(based_on)
-  for place = 1, 7 do
+  for place = 1, 8 do
     if present[place] ~= before[place] then
       return true
     end
