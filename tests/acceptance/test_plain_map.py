@@ -187,6 +187,62 @@ def test_call_that_waits_for_long_lets_the_others_end_and_the_run_rest(file_url:
     assert calls == {1: 1, 2: 2, 3: 1, 4: 1}
 
 
+@workflow(name="m.replaying")
+def replaying(numbers: list[int]) -> str:
+    def code(number: int) -> None:
+        counted(number)
+        if number == 1:
+            if is_second_session.is_set():
+                gate.wait(1)  # the code is slow to come to its failure; ``gate`` opens if another item begins meanwhile
+            raise ValueError("one is no good")
+        if number == 2:
+            stepwell.wait_signal("go")
+        else:
+            gate.set()
+
+    with suppress(ValueError):
+        stepwell.map(code, numbers, concurrency=2)
+    return "done"
+
+
+is_second_session = threading.Event()
+
+
+def test_failure_that_code_comes_to_again_begins_no_more_however_slow_the_code_is(file_url: str) -> None:
+    is_second_session.clear()
+    with Stepwell(file_url) as well:
+        run = well.start(replaying, [1, 2, 3, 4], execution_id="r")
+        until(lambda: run.status() == Status.WAITING)
+    is_second_session.set()
+    with Stepwell(file_url) as well:
+        well.run("r").signal("go")
+        assert well.run("r").result(WAIT) == "done"
+        assert sorted(well.load("r").steps) == ["1/m.counted", "2/m.counted", "2/signal:go"]
+    assert not gate.is_set()
+
+
+def test_code_of_ones_own_goes_on_with_new_items_while_others_wait(file_url: str) -> None:
+    with Stepwell(file_url) as well:
+        run = well.start(waiting_in_code, [1, 2], execution_id="w")
+        until(lambda: run.status() == Status.WAITING)
+    with Stepwell(file_url) as well:
+        well.run("w").signal("go 2")
+        until(lambda: "3/m.counted" in well.load("w").steps)
+        for number in (1, 3, 4):
+            well.run("w").signal(f"go {number}")
+        assert well.run("w").result(WAIT) == [1, 2, 3, 4]
+
+
+@workflow(name="m.waiting_in_code")
+def waiting_in_code(_numbers: list[int]) -> list[int]:
+    def code(number: int) -> int:
+        counted(number)
+        stepwell.wait_signal(f"go {number}")
+        return number
+
+    return stepwell.map(code, [1, 2, 3, 4], concurrency=2)
+
+
 def test_children_of_a_plain_workflow_run_so_many_at_a_time(well: Any) -> None:
     run = well.start(parent, [1, 2, 3], execution_id="p")
     while run.status() != Status.WAITING or len(well.executions.list()) < 3:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import Context, Token, copy_context
 from functools import cached_property, partial
 from inspect import isawaitable
@@ -131,32 +131,51 @@ class ItemCall(NamedTuple):
     make: Callable[[], Coroutine[Any, Any, Any]]
     was_reached: bool = False
     """Whether an earlier session has begun it."""
+    path: str = ""
+    """The path of its branch, if it is the user's code."""
+    caught_up: asyncio.Event | None = None
+    """Set when the user's code has passed its record: it has ended, or makes a call whose outcome is not recorded."""
 
 
 async def side_by_side(calls: Sequence[ItemCall], lanes: int, is_stopping: Callable[[], bool]) -> list[Any]:
     """Run calls concurrently up to a limit; return their results in order.
 
     Of several failures the first in order is raised, so that a run that answers the calls from the record raises the same one.
-    After a failure no call begins that had not begun before, also if the failure is answered from the record.
+    After a failure no call begins that had not begun before, also if the failure is answered from the record. The user's code
+    takes its time to come to such a failure, so no call begins for the first time before the calls in front of it have caught up.
     ``is_stopping`` returns whether to begin no more, because the worker stops.
     """
     branch.set(None)  # the tasks below are not tasks of the workflow
     results: dict[int, Any] = {}
     ends: dict[int, BaseException] = {}
     upcoming = iter(enumerate(calls))
+    replayed = [call.caught_up for call in calls if call.caught_up is not None]
+
+    async def run(number: int, call: ItemCall) -> bool:
+        """Run a call; return whether others may follow in its lane."""
+        if not call.was_reached and any(not isinstance(error, Suspended) for error in ends.values()):
+            return False
+        if is_stopping():
+            ends[number] = Suspended()
+            return False
+        try:
+            results[number] = await call.make()
+        except BaseException as error:  # noqa: BLE001 - raised below, when all have ended
+            ends[number] = error
+            return False
+        return True
 
     async def lane() -> None:
         for number, call in upcoming:
-            if not call.was_reached and any(not isinstance(error, Suspended) for error in ends.values()):
-                return
-            if is_stopping():
-                ends[number] = Suspended()
-                return
+            if call.caught_up is None:
+                for each in replayed:  # all of them are in a lane by now
+                    await each.wait()
             try:
-                results[number] = await call.make()
-            except BaseException as error:  # noqa: BLE001 - raised below, when all have ended
-                ends[number] = error
-                return
+                if not await run(number, call):
+                    return
+            finally:
+                if call.caught_up is not None:
+                    call.caught_up.set()
 
     await asyncio.gather(*(lane() for _ in range(min(lanes, len(calls)))))
     if ends:
@@ -231,6 +250,10 @@ class FunctionSession(Session):
         self._is_over = False
         self._family = CallTree(self._waits.branch_began)
         self._unawaited = UnawaitedCalls()
+        self._catching_up: dict[str, asyncio.Event] = {}
+        """Items of a ``map`` whose code may still be answered from the record, by the paths of their branches."""
+        self._code_in_threads: set[str] = set()
+        """Items of a ``map`` whose code runs in a thread, or waits there, by the paths of their branches."""
 
     @property
     def is_async(self) -> bool:
@@ -549,9 +572,51 @@ class FunctionSession(Session):
         threads = ThreadPoolExecutor(min(concurrency, len(items)), thread_name_prefix="stepwell-map")
         with threads, self._fan_out(fan_out, first):
             calls = [self._planned(function, item, threads) for item in items]
+            if not is_call:
+                calls = self._catching_up_first(calls)
             if is_total:
                 calls = [call._replace(make=partial(_settled, call.make)) for call in calls]
-            return self._blocking(lambda: side_by_side(calls, concurrency, lambda: self._is_handing_back))
+            with nullcontext() if is_call else self._lingering():
+                return self._blocking(lambda: side_by_side(calls, concurrency, lambda: self._is_handing_back))
+
+    @contextmanager
+    def _lingering(self) -> Generator[None]:
+        """Let the code of other items go on while that of one waits: which of them waits first depends on their threads."""
+        path, may_linger = self._branch().path, self._waits.may_linger
+        self._waits.may_linger = True
+        self._code_in_threads.discard(path)  # the code around this ``map`` is blocked by it
+        try:
+            yield
+        finally:
+            self._waits.may_linger = may_linger
+            if path:
+                self._code_in_threads.add(path)
+
+    def _is_busy(self) -> bool:
+        return super()._is_busy() or len(self._code_in_threads) > self._waits.count
+
+    async def _item_in_thread(self, threads: Executor, context: Context, path: str, call: Callable[[], Any]) -> Any:
+        self._code_in_threads.add(path)
+        try:
+            return await in_thread(threads, context, call)
+        finally:
+            self._code_in_threads.discard(path)
+
+    def _catching_up_first(self, calls: list[ItemCall]) -> list[ItemCall]:
+        """Mark the calls of the user's code that had begun before: calls begin in order, so those up to the last one reached."""
+        begun = max((number + 1 for number, call in enumerate(calls) if call.was_reached), default=0)
+        marked = [call._replace(was_reached=True, caught_up=asyncio.Event()) for call in calls[:begun]]
+        self._catching_up |= {call.path: call.caught_up for call in marked if call.caught_up is not None}
+        return marked + calls[begun:]
+
+    def _note_new_call(self, position: str) -> None:
+        """Note that a call is made whose outcome is not recorded: the items of a ``map`` around it have passed their records."""
+        if position in self._record.positions():
+            return
+        for path in [position[: end + 1] for end, sign in enumerate(position) if sign == "/"]:
+            caught_up = self._catching_up.pop(path, None)
+            if caught_up is not None:
+                self._loop.call_soon_threadsafe(caught_up.set)
 
     def _planned(self, function: Callable[[Any], Any], item: Any, threads: Executor) -> ItemCall:
         """Return a call with its position, to be executed later: code that is no step runs in a thread, as a branch of its own."""
@@ -565,7 +630,7 @@ class FunctionSession(Session):
         context, on = copy_context(), self._branch().child()
         context.run(branch.set, on)
         was_reached = self._record.was_reached(on.upcoming(), on.path)
-        return ItemCall(lambda: in_thread(threads, context, lambda: function(item)), was_reached)
+        return ItemCall(lambda: self._item_in_thread(threads, context, on.path, lambda: function(item)), was_reached, on.path)
 
     def _item(self, name: str, call: Callable[[str, str], Coroutine[Any, Any, Any]]) -> ItemCall:
         """Return the call of a step or workflow for an item. An interruption is delivered to each item that has no outcome."""
@@ -695,7 +760,10 @@ class FunctionSession(Session):
             self._waits.suspend()
         if self._waits.is_suspended or (self._is_over and not self._waits.is_undoing):
             raise Suspended  # the execution is over for tasks that the code started and did not wait for
-        return self._branch().next_call(name)
+        position, key = self._branch().next_call(name)
+        if self._catching_up:
+            self._note_new_call(position)
+        return position, key
 
     def _branch(self) -> CallSequence:
         on = branch.get()

@@ -46,7 +46,9 @@ class Waits:
         is_busy: Callable[[], bool],
         linger_seconds: float = LINGER_SECONDS,
     ) -> None:
-        self._clock, self._inbox, self._may_linger, self._is_busy = clock, inbox, may_linger, is_busy
+        self._clock, self._inbox, self._is_busy = clock, inbox, is_busy
+        self.may_linger = may_linger
+        """Whether a call may wait in memory for a while. Else the first wait unwinds the code, since it would hold a thread."""
         self._linger_seconds = linger_seconds
         self._loop = asyncio.get_running_loop()
         self._waits: dict[str, _Wait] = {}
@@ -71,6 +73,11 @@ class Waits:
         """Whether the calls are compensations, which nothing interrupts."""
 
     @property
+    def count(self) -> int:
+        """The number of calls that wait."""
+        return len(self._away) + sum(not wait.future.done() for wait in self._waits.values())
+
+    @property
     def soonest_ms(self) -> int | None:
         """Return when the first of the waits ends by itself."""
         return min((wait.due_ms for wait in self._waits.values() if wait.due_ms is not None), default=None)
@@ -85,7 +92,7 @@ class Waits:
         if left is not None and left <= 0:
             return None
         self._waits[key] = wait
-        if not self._may_linger and (left is None or left > LINGER_SECONDS):
+        if not self.may_linger and (left is None or left > LINGER_SECONDS):
             self.is_suspended = True
             raise Suspended
         if left is not None:
@@ -113,7 +120,7 @@ class Waits:
         """Wait until the session rests, since a step is made elsewhere: its outcome is there for a later session."""
         self.making.discard(position)
         self._away[position] = None
-        if not self._may_linger:
+        if not self.may_linger:
             self.is_suspended = True
             raise Suspended
         future = self._away[position] = self._loop.create_future()
