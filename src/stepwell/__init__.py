@@ -114,7 +114,7 @@ if TYPE_CHECKING:
         wait_approval,
         wait_signal,
     )
-    from stepwell.runtime.step_history import AttemptRecord, ErrorRecord, StepRecord
+    from stepwell.runtime.step_history import AttemptRecord, ErrorRecord, LogLine, StepRecord
     from stepwell.runtime.steps.context import current
     from stepwell.runtime.steps.late_results import LateResult
     from stepwell.runtime.steps.run_logging import RunLogFilter
@@ -194,6 +194,7 @@ __all__ = [
     "LimitExceeded",
     "Limits",
     "LockHeld",
+    "LogLine",
     "LoopContext",
     "ManualTrigger",
     "Metadata",
@@ -405,7 +406,7 @@ _HOMES = {
     "runtime.steps.run_logging": ("RunLogFilter",),
     "runtime.definitions": ("DefinitionSummary",),
     "runtime.progress": ("Offer", "Progress", "Waiting", "WaitingOn"),
-    "runtime.step_history": ("AttemptRecord", "ErrorRecord", "StepRecord"),
+    "runtime.step_history": ("AttemptRecord", "ErrorRecord", "LogLine", "StepRecord"),
     "runtime.steps.late_results": ("LateResult",),
     "model.access": ("AccessToken", "Identity", "IssuedToken", "Role", "SignalLink"),
     "state.conversations": ("Answer", "ConversationSummary", "Turn", "TurnResult"),

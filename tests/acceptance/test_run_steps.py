@@ -155,3 +155,77 @@ def test_record_of_a_step_as_plain_data_holds_its_attempts(well: Any) -> None:
     plain = run.steps()[0].to_dict()
     assert (plain["name"], plain["status"], plain["output"]) == ("rs.flaky", "COMPLETED", "plain answered")
     assert plain["attempts"][0]["number"] == 1
+
+
+@step(name="rs.chatty", retry=Retry(attempts=2, first_seconds=0.001))
+async def chatty(lines: int, who: str = "nobody") -> int:
+    """Log some lines, fail once, and change what it was given."""
+    attempt = stepwell.current().attempt
+    for number in range(lines if attempt == 1 else 1):
+        stepwell.current().logger.info("line %d of attempt %d", number, attempt)
+    stepwell.current().logger.debug("too fine to be kept")
+    if attempt == 1:
+        raise ConnectionError("not yet")
+    return lines
+
+
+@workflow
+async def calls_chatty(lines: int) -> int:
+    return await chatty(lines, who="ann")
+
+
+declared_chatty = define(
+    "calls_chatty_declared", call("rs.chatty", {"lines": "{{ trigger.input }}", "who": "ann"}, name="rs.chatty")
+)
+
+
+@pytest.mark.parametrize("way", [calls_chatty, declared_chatty], ids=["function", "declared"])
+def test_record_of_a_step_has_its_input_and_the_log_of_each_attempt(well: Any, way: Any) -> None:
+    run = well.start(way, 60)
+    assert run.result(WAIT) == 60
+    [record] = run.steps()
+    assert record.input == {"lines": 60, "who": "ann"}
+    first, second = record.attempts
+    assert [line.text for line in first.log] == [f"line {number} of attempt 1" for number in range(10, 60)]
+    assert (first.log_dropped, second.log_dropped) == (10, 0)
+    assert [(line.level, line.text) for line in second.log] == [("INFO", "line 0 of attempt 2")]
+    assert first.log[0].at <= second.log[0].at
+    assert run.verify().ok
+
+
+class Unspeakable:
+    """An object that cannot become JSON."""
+
+    def __init__(self, numbers: list[int]) -> None:
+        self.numbers = numbers
+
+
+@step(name="rs.takes")
+async def takes(thing: Any, *rest: int) -> int:
+    """Take anything."""
+    return len(thing.numbers if isinstance(thing, Unspeakable) else thing) + len(rest)
+
+
+@step(name="rs.changes")
+async def changes(numbers: list[int]) -> int:
+    """Change the argument itself."""
+    numbers.append(3)
+    return len(numbers)
+
+
+@workflow
+async def takes_anything() -> list[int]:
+    return [await takes(Unspeakable([1])), await takes("x" * 20_000), await takes("ab", 1, 2), await changes([1, 2])]
+
+
+def test_input_that_is_no_json_or_large_is_not_recorded_and_what_a_step_changes_is_as_it_was_given(well: Any) -> None:
+    run = well.start(takes_anything)
+    assert run.result(WAIT) == [1, 20_000, 4, 3]
+    assert [record.input for record in run.steps()] == [None, None, {"thing": "ab", "*": [1, 2]}, {"numbers": [1, 2]}]
+
+
+def test_failed_step_has_its_input_too(well: Any) -> None:
+    run = well.start(define("rs_fails", call("rs.odd", "{{ trigger.input }}", name="odd")), 2)
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    assert [(record.status, record.input) for record in run.steps()] == [("FAILED", 2)]

@@ -197,6 +197,7 @@ def test_contexts_are_on_the_page_with_what_they_have():
     contexts = (WorkflowContext(identity, types.SimpleNamespace(is_replaying=False)), StepContext(identity, "k", 1, Limits()))
     for column, context in enumerate(contexts, start=1):
         has = {name for name in dir(context) if not name.startswith("_") and _is_given(context, name)} - {
+            "attempt_log",
             "buffer",
             "given",
             "grants",

@@ -10,7 +10,7 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
@@ -25,6 +25,7 @@ from stepwell.flow.governance import Governance, check_governance
 from stepwell.flow.retry import Retry
 from stepwell.model.ids import Id, check_key
 from stepwell.model.limits import Limits
+from stepwell.model.mutation import LARGEST_INPUT
 from stepwell.model.record import FunctionTrigger, summary_line
 from stepwell.model.redaction import Redaction
 from stepwell.model.value import (
@@ -222,6 +223,17 @@ class _Annotated:
         return value if kind is Any or kind is type(value) else from_value(value, kind, what=self._what)
 
 
+def _positional_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of the parameters that may be given by their position."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(name for name, each in inspect.signature(function).parameters.items() if each.kind in kinds)
+
+
+def _is_large(value: object) -> bool:
+    """Return whether a value is too large to be shown, as far as that is known without turning it into JSON."""
+    return isinstance(value, Sized) and len(value) > LARGEST_INPUT
+
+
 class Step(Generic[P, R_co]):
     """A function whose output an execution records once. Called outside a workflow, it runs as an ordinary function."""
 
@@ -243,6 +255,7 @@ class Step(Generic[P, R_co]):
         self.process, self.effect = process, None if effect is None else check_key(effect, "a kind of effect")
         self.is_async = inspect.iscoroutinefunction(function)
         self._annotated = _Annotated(function, f"the output of step {name!r}")
+        self._positional = _positional_names(function)
 
     def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> R_co:
         inside = caller.get()
@@ -319,6 +332,22 @@ class Step(Generic[P, R_co]):
         bound = inspect.signature(self.function).bind(*arguments, **keywords)
         plain = [[to_value(value) for value in bound.args], {name: to_value(value) for name, value in bound.kwargs.items()}]
         return canonical(plain, limits, what=f"the arguments of step {self.name!r}")
+
+    def shown_input(self, arguments: tuple[Any, ...], keywords: dict[str, Any], limits: Limits) -> bytes | None:
+        """Return the arguments of a call by name as canonical bytes, for people who look at the run.
+
+        None if they are larger than 16 KiB or do not become JSON: a step of a function may be called with any object.
+        """
+        try:
+            given = dict(zip(self._positional, arguments, strict=False)) | keywords
+            if len(arguments) > len(self._positional):
+                given |= {"*": arguments[len(self._positional) :]}
+            if any(_is_large(each) for each in given.values()):
+                return None
+            data = canonical(to_value(given), limits)
+        except Exception:  # noqa: BLE001 - objects of the user's own may raise anything when they are turned into JSON
+            return None
+        return data if len(data) <= LARGEST_INPUT else None
 
     def decode_call(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments from ``encode_call``, converted to their annotated types.

@@ -35,7 +35,7 @@ from stepwell.kernel.protocol import (
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY, State
 from stepwell.model.limits import Limits
-from stepwell.model.mutation import ExitScope, RemoveToken, SetResult, SetStatus
+from stepwell.model.mutation import LARGEST_INPUT, ExitScope, Mutation, RecordStep, RemoveToken, SetResult, SetStatus
 from stepwell.model.record import decode_token
 from stepwell.model.status import Status
 from stepwell.model.value import Value, decode, recode
@@ -142,6 +142,8 @@ class CommitPlanner:
         self._planned: PlannedCommit | None = None
         self._messages: dict[str, _Message] = {}
         """Messages that the kernel has received and not taken, by key."""
+        self._given: dict[str, RunStep] = {}
+        """The steps that were asked for and have not been answered, by their tokens: their records say what they were given."""
         self._failure: Trouble | None = None
         """The error with which the execution fails, once nothing else can be committed."""
         self.is_over = False
@@ -221,7 +223,8 @@ class CommitPlanner:
             mutations += done.spending
             taken += came.message_keys
             kept = came.kept
-            mutations += came.mutations
+            mutations += self._with_input(came.mutations, done.event)
+            self._given |= {effect.token_id: effect for effect in came.effects if isinstance(effect, RunStep)}
             # Beginning requests again all that is under way, so also attempts that end with this very commit.
             effects += _not_ended(came.effects, group.events) if isinstance(done.event, Began) else came.effects
             end = next((effect for effect in came.effects if isinstance(effect, End)), None)
@@ -231,6 +234,21 @@ class CommitPlanner:
                 rest = _Group([EffectDone(TimePassed()), *group.events[number:]], (), group.is_alone)
                 break
         return PlannedCommit(mutations, effects, taken, kept, group.before, end), rest
+
+    def _with_input(self, mutations: Sequence[Mutation], event: Event) -> Sequence[Mutation]:
+        """Return the mutations that an answer comes to, with the input in the record of its step."""
+        if not isinstance(event, StepCompleted | AttemptFailed):
+            return mutations
+        asked = self._given.pop(event.token_id, None)
+        if asked is None or asked.key != event.key or self._identity.secrets or asked.place == "external-api":
+            return mutations  # a secret may have another name in an input than in the trigger, and a request any place for one
+        data = recode(asked.args)
+        if len(data) > LARGEST_INPUT:
+            return mutations
+        return [
+            RecordStep(each.name, each.step, msgspec.Raw(data)) if isinstance(each, RecordStep) and each.name == event.key else each
+            for each in mutations
+        ]
 
     def landed(self, state: State) -> list[Effect]:
         """Note that the commit landed, and return the effects to carry out now.

@@ -8,6 +8,8 @@ from stepwell.model.queue_item import NewItem
 from stepwell.model.scoped_operations import StateOp
 
 __all__ = [
+    "LARGEST_INPUT",
+    "NO_INPUT",
     "AddToken",
     "CancelScopeMutation",
     "ChangeVersion",
@@ -16,6 +18,7 @@ __all__ = [
     "EnterScope",
     "ExitScope",
     "IncrementStepCount",
+    "KeepLog",
     "MigrateState",
     "Mutation",
     "PatchContext",
@@ -38,6 +41,9 @@ __all__ = [
 ]
 
 Raw = msgspec.Raw
+NO_INPUT = Raw(b"null")
+LARGEST_INPUT = 16_384
+"""The bytes of a step's input that are recorded for people; a larger one is not."""
 
 
 class _Mutation(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True, gc=False):
@@ -90,6 +96,20 @@ class RecordStep(_Mutation, frozen=True, gc=False, tag="record_step"):
 
     name: str
     step: Raw
+    input: Raw = NO_INPUT
+    """What the step was called with, for people: in the receipt alone, since the state has no use for it."""
+
+
+class KeepLog(_Mutation, frozen=True, gc=False, tag="keep_log"):
+    """Keep what an attempt at a step logged. It is in the receipt alone, and changes no state."""
+
+    step: str
+    """The key of the step's record."""
+    attempt: int
+    lines: list[tuple[int, str, str]]
+    """Of each line the time in milliseconds, the level and the text."""
+    dropped: int = 0
+    """How many older lines were dropped."""
 
 
 class ReopenStep(_Mutation, frozen=True, gc=False, tag="reopen_step"):
@@ -223,6 +243,7 @@ Mutation = (
     | SetVariable
     | SetTrigger
     | RecordStep
+    | KeepLog
     | ReopenStep
     | SetLoop
     | AddToken

@@ -28,6 +28,7 @@ from stepwell.model.mutation import (
     EnterScope,
     ExitScope,
     IncrementStepCount,
+    KeepLog,
     MigrateState,
     Mutation,
     PatchContext,
@@ -213,6 +214,10 @@ def _record_step(draft: Draft, mutation: RecordStep) -> None:
     draft.put("steps", mutation.name, bytes(mutation.step))
 
 
+def _keep_log(draft: Draft, mutation: KeepLog) -> None:
+    """Change nothing: the lines are in the receipt."""
+
+
 def _reopen_step(draft: Draft, mutation: ReopenStep) -> None:
     data = draft.get("steps", mutation.name)
     # A skipped step has done nothing; it may be reached when the failure before it is retried.
@@ -370,6 +375,7 @@ _RULES: dict[type, Callable[[Draft, Any], None]] = {
     SetVariable: _set_variable,
     SetTrigger: _set_trigger,
     RecordStep: _record_step,
+    KeepLog: _keep_log,
     RemovePayloads: _remove_payloads,
     ReopenStep: _reopen_step,
     SetLoop: _set_loop,

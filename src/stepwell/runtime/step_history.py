@@ -13,6 +13,7 @@ from typing import Any, Self, cast
 
 import msgspec
 
+from stepwell.clock import from_ms
 from stepwell.flow.definition.node import Action
 from stepwell.kernel.plan import Plan
 from stepwell.model.execution_state import ExecutionState
@@ -24,7 +25,7 @@ from stepwell.model.value import Value
 from stepwell.runtime.progress import progress_of
 from stepwell.runtime.steps.late_results import LateResult
 
-__all__ = ["AttemptRecord", "ErrorRecord", "StepRecord", "steps_of"]
+__all__ = ["AttemptRecord", "ErrorRecord", "LogLine", "StepRecord", "steps_of"]
 
 
 class ErrorRecord(PlainRecord, frozen=True):
@@ -56,6 +57,15 @@ class ErrorRecord(PlainRecord, frozen=True):
         return f"{self.kind}: {self.message}"
 
 
+class LogLine(PlainRecord, frozen=True):
+    """One line that a step logged with ``current().logger``."""
+
+    at: datetime
+    level: str
+    """Its name, such as ``INFO``."""
+    text: str
+
+
 class AttemptRecord(PlainRecord, frozen=True):
     """One try at a step."""
 
@@ -67,6 +77,10 @@ class AttemptRecord(PlainRecord, frozen=True):
     """None for the attempt that gave the output."""
     traceback: str | None = None
     """Where in the user's code the error was raised."""
+    log: tuple[LogLine, ...] = ()
+    """What it logged with ``current().logger`` at INFO or above: its last 50 lines."""
+    log_dropped: int = 0
+    """How many older lines were dropped."""
 
 
 class StepRecord(PlainRecord, frozen=True):
@@ -95,6 +109,10 @@ class StepRecord(PlainRecord, frozen=True):
     """The results that came after the call, or one of its attempts, had been given up. They were discarded."""
     summary: str | None = None
     """One line about the call, if the workflow gives one."""
+    input: Value = None
+    """What an ended step was called with: its arguments by name, or what a definition passes.
+
+    None if it is larger than 16 KiB or does not become JSON, if it may hold a secret, and if the receipt is not here."""
 
 
 def steps_of(
@@ -108,6 +126,7 @@ def steps_of(
     for receipt in receipts:
         for mutation in receipt.mutations:
             history.add(mutation, receipt.committed_at, receipt.revision)
+        history.attach_logs()
     records = state.steps
     for name, record in records.items():
         history.add_record(name, record, is_in_receipts=False)
@@ -140,12 +159,15 @@ class _Step:
         self.is_recorded = False
         self.revision: int | None = None
         """The commit of its record."""
+        self.input: Value = None
 
 
 class _History:
     def __init__(self, plan: Plan | None) -> None:
         self._plan = plan
         self.steps: dict[str, _Step] = {}
+        self._logs: list[Mapping[str, Any]] = []
+        """What attempts that end with the commit being read have logged."""
         self._began: dict[str, datetime] = {}
         """When the token of each call or node was first written: the begin of what has no attempts, such as a wait."""
 
@@ -156,7 +178,9 @@ class _History:
                 self._add_token(token_id, node, cast("dict[str, Any]", value if isinstance(value, dict) else {}), at)
             case {"type": "record_step", "name": name, "step": step}:
                 self.add_record(name, msgspec.convert(step, StepOutput), is_in_receipts=True)
-                self.steps[name].revision = revision
+                self.steps[name].revision, self.steps[name].input = revision, mutation.get("input")
+            case {"type": "keep_log"}:
+                self._logs.append(mutation)
             case {"type": "reopen_step", "name": name} if name in self.steps:
                 self.steps[name].last, self.steps[name].is_recorded = 0, False
             case {"type": "restore"}:
@@ -164,6 +188,15 @@ class _History:
                 self._began.clear()
             case _:
                 pass
+
+    def attach_logs(self) -> None:
+        """Give the attempts that ended with a commit what they have logged, when all of the commit is read."""
+        for each in self._logs:
+            step = self.steps.get(each["step"])
+            if step is not None and step.attempts:
+                lines = tuple(LogLine(from_ms(at_ms), level, text) for at_ms, level, text in each["lines"])
+                step.attempts[-1] = msgspec.structs.replace(step.attempts[-1], log=lines, log_dropped=each.get("dropped", 0))
+        self._logs.clear()
 
     def _add_token(self, token_id: str, node: str, value: dict[str, Any], at: datetime) -> None:
         name = token_id if self._plan is None else node + "".join(f"[{index}]" for index in value.get("at", ()))
@@ -229,6 +262,7 @@ class _History:
             record.duration_ms,
             step.revision,
             summary=record.summary,
+            input=step.input,
         )
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.web.dashboard.browsing import Person, browsing, text_of
 from tests.web.servers import approve, async_test, greet
 
-from stepwell import StepwellError, current, sleep, step, workflow
+from stepwell import Retry, StepwellError, current, sleep, step, workflow
 from stepwell.flow import call, define, signal
 from stepwell.web.dashboard.page_events import changes
 from stepwell.web.events import Event
@@ -294,3 +294,41 @@ async def test_receipts_are_verified_when_somebody_asks_and_not_on_each_look():
         await run.signal("approve", True)
         await ended(person, run)
         assert "receipts not verified" in text_of(await person.open(asked[1]))
+
+
+@step(retry=Retry(attempts=2, first_seconds=0.001))
+async def chatters(lines: int, word: str) -> None:
+    """Log lines, and fail once."""
+    log = current().logger
+    for number in range(lines):
+        log.info("%s %d", word, number)
+    if current().attempt == 1:
+        log.warning("it goes wrong")
+        raise ConnectionError("away")
+
+
+@workflow
+async def chats(word: str) -> None:
+    """Call it once with little and once with much."""
+    await chatters(1, word)
+    await chatters(60, "much")
+
+
+@async_test
+async def test_the_inspector_shows_the_input_and_the_tab_logs_what_steps_have_logged():
+    async with browsing() as person:
+        await ended(person, await person.well.start(chats, "<b>hi</b>", workspace="acme", execution_id="c"))
+        page = await person.open("/runs/c?step=chatters")
+        assert "Input { 2 } lines 1 word &#34;&lt;b&gt;hi&lt;/b&gt;&#34; Output" in text_of(page)
+        assert "Logs of this step" in text_of(page)
+        page = await person.open("/runs/c?tab=logs")
+        assert "<b>hi" not in page.text
+        words = text_of(page)
+        assert words.index("&lt;b&gt;hi&lt;/b&gt; 0") < words.index("it goes wrong") < words.index("much 59")
+        assert "11 older lines were dropped" in words
+        of_one = text_of(await person.open("/runs/c?tab=logs&step=chatters&level=WARNING"))
+        assert "it goes wrong" in of_one
+        assert "INFO chatters" not in of_one
+        assert "No line matches" in text_of(await person.open("/runs/c?tab=logs&step=nothing"))
+        await ended(person, await person.well.start(greet, "Ada", workspace="acme", execution_id="g"))
+        assert "No step of this run has kept a log" in text_of(await person.open("/runs/g?tab=logs"))

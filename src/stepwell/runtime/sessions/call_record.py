@@ -13,7 +13,7 @@ from stepwell.errors import InvalidInput
 from stepwell.model.draft import Planned
 from stepwell.model.ids import check_variable
 from stepwell.model.limits import Limits
-from stepwell.model.mutation import AddToken, RecordStep, RemoveToken, SetVariable, UpdateToken
+from stepwell.model.mutation import NO_INPUT, AddToken, RecordStep, RemoveToken, SetVariable, UpdateToken
 from stepwell.model.record import StepOutput, Token, decode_step, decode_token, encode_record, encode_token
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical, decode
@@ -94,15 +94,16 @@ class CallRecord:
         took_ms: int,
         name: str = "",
         ended_at: datetime | None = None,
+        given: bytes | None = None,
     ) -> RecordStep:
-        """Return the mutation that records a call's outcome."""
+        """Return the mutation that records a call's outcome, and what it was given."""
         # The output is canonical and in bounds already, so it goes in as it is.
         ended, digest = ended_at or self._clock.now(), self.digests.get(key)
         step = StepOutput(
             position, name or key, str(status), Raw(output), ended, max(took_ms, 0), digest, None, self._summaries.get(key)
         )
         self._recorded[position] = key
-        return RecordStep(key, Raw(encode_record(step)))
+        return RecordStep(key, Raw(encode_record(step)), NO_INPUT if given is None else Raw(given))
 
     # Tokens: where a branch stands while it waits.
 

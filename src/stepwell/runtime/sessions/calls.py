@@ -201,6 +201,8 @@ class Calls:
         # A call keeps the policy of its first failure; a changed policy is for later calls.
         policy = msgspec.convert(token["policy"], Retry) if "policy" in token else step.retry
         has_begun = self._elsewhere is not None and self._record.is_asked(key)
+        # Before the step can change it. Of a run with secrets nothing is recorded: one may have another name as an argument.
+        given = None if self._identity.secrets else step.shown_input(arguments, keywords, self._services.limits)
         if waits_until is not None:
             await self._wait(key, position, "retry", step.name, waits_until, step.name)
         while True:
@@ -226,14 +228,15 @@ class Calls:
                 self._under_way.pop(key, None)
             if made.error is not None:
                 self._check_time(position, made.error)
-                await self._failed_attempt(step, position, key, number, policy, made.error, made)
+                await self._failed_attempt(step, position, key, number, policy, made.error, made, given)
                 continue
-            done = self._record.put(key, position, StepStatus.COMPLETED, made.output, made.took_ms, step.name, made.ended_at)
+            ended = made.took_ms, step.name, made.ended_at, given
+            done = self._record.put(key, position, StepStatus.COMPLETED, made.output, *ended)
             try:
                 await self._writer.commit([*self._record.token_drop(key), done, _COUNTED, *made.landing, *made.spending])
             except StepwellError as error:
                 # The store refused its output or its writes. Nothing has landed, so this attempt failed like any other.
-                await self._failed_attempt(step, position, key, number, policy, error, made)
+                await self._failed_attempt(step, position, key, number, policy, error, made, given)
                 continue
             return made.output
 
@@ -282,12 +285,14 @@ class Calls:
         policy: Retry,
         error: Exception,
         made: AttemptResult,
+        given: bytes | None,
     ) -> None:
         """Plan the next attempt and wait for it; if there is none, record the failure and raise it."""
         told = error_value(error)
         if not told["is_retryable"] or not policy.allows(number, error_names(error)):
             failure = recode({"error": told, "attempts": number})
-            record = self._record.put(key, position, StepStatus.FAILED, failure, made.took_ms, step.name, made.ended_at)
+            ended = made.took_ms, step.name, made.ended_at, given
+            record = self._record.put(key, position, StepStatus.FAILED, failure, *ended)
             await self._writer.commit([*self._record.token_drop(key), record, *made.spending])
             raise StepFailed(
                 step.name, told["kind"], told["message"], key, told["class"], is_retryable=told["is_retryable"]

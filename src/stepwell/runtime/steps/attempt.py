@@ -24,6 +24,7 @@ from stepwell.flow.retry import error_text
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY
 from stepwell.model.record import Metadata
+from stepwell.runtime.steps.attempt_log import AttemptLog
 from stepwell.runtime.steps.budget import Budget, HasState
 from stepwell.runtime.steps.context import StepContext, here
 from stepwell.runtime.steps.outcome import Told, error_names, error_value
@@ -167,6 +168,7 @@ class Attempts:
         started_by = self._execution.state.sections["trigger"].get(ONLY)
         context = StepContext(self._identity, key, number, services.limits, services.state_reading, started_by, step.name)
         context.recorded_as, context.grants = recorded_as or key, self.grants
+        context.attempt_log = AttemptLog(services.clock)
         if self._identity.secrets:
             context.given = (arguments, keywords)
         began = services.clock.now()
@@ -207,9 +209,10 @@ class Attempts:
         if self._services.hooks.is_used:
             self._tell("ended", step, key, number, ended, error)
         landing = buffer.batch() if error is None else ()
-        return AttemptResult(
-            output, error, (ended - began) // _MS, ended, landing, self.budget.spending(buffer.spent), buffer.spent
-        )
+        spending = self.budget.spending(buffer.spent)
+        if context.attempt_log is not None:
+            spending += context.attempt_log.kept(context.recorded_as, number)
+        return AttemptResult(output, error, (ended - began) // _MS, ended, landing, spending, buffer.spent)
 
     def _tell(self, kind: str, step: Step[..., Any], key: str, number: int, at: datetime, error: Exception | None) -> None:
         hooks, who = self._services.hooks, self._identity

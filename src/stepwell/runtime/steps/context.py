@@ -14,6 +14,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.record import Metadata, Trigger, typed_trigger
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value
+from stepwell.runtime.steps.attempt_log import AttemptLog
 from stepwell.runtime.steps.scoped_state import StateReading, StepState
 from stepwell.state.transaction_buffer import Buffer, HasScope, scope_of
 
@@ -282,6 +283,8 @@ class StepContext(ExecutionContext):
         self.grants: tuple[str, ...] | None = None
         """The workflows whose state it may read; None: those that the function of its workflow names."""
         self.buffer = AttemptBuffer(limits)
+        self.attempt_log: AttemptLog | None = None
+        """What the attempt has logged, in any of its threads; None where it cannot be kept, as in another process."""
         told = watcher.get()
         if told is not None:
             told(self)
@@ -322,6 +325,7 @@ class NestedContext(StepContext):
     def __init__(self, outer: StepContext, key: str) -> None:
         super().__init__(outer.identity, key, outer.attempt, outer.buffer.limits, outer._reading, outer.started_by)
         self._outer, self.given, self.grants = outer, outer.given, outer.grants
+        self.attempt_log = outer.attempt_log
         begins_with = outer.buffer.batch()
         self.buffer.extend(begins_with)
         self._own_from = len(begins_with)  # the outer one may write more, or nest another step, while this one runs

@@ -49,10 +49,28 @@ class RunLogger(Adapter):
         """Return whether a record of this level would be written: never by code that runs again up to where it was."""
         return not self._context.is_replaying and super().isEnabledFor(level)
 
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Write a record. What a step logs at INFO or above is kept with its attempt, whether or not a handler writes it."""
+        context = self._context
+        if level >= logging.INFO and isinstance(context, StepContext) and context.attempt_log is not None:
+            record = logging.LogRecord(self.logger.name, level, "", 0, msg, args, None)
+            _hide_secrets(record, context)
+            context.attempt_log.add(level, _message_of(record))
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # the caller of this method is where it was logged
+        super().log(level, msg, *args, **kwargs)
+
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Add the run's fields to a record."""
         kwargs["extra"] = {**_fields_of(self._context), **(kwargs.get("extra") or {})}
         return msg, kwargs
+
+
+def _message_of(record: logging.LogRecord) -> str:
+    """Return the text of a record; its pattern, if the arguments do not fit: a handler reports that."""
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - an object of the user's own may raise anything when it is shown
+        return str(record.msg)
 
 
 def _hide_secrets(record: logging.LogRecord, context: ExecutionContext | None) -> None:

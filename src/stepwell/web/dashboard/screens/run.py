@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -28,7 +29,7 @@ from stepwell.model.receipt_chain import Verification
 from stepwell.model.status import FINAL, Status
 from stepwell.runtime.progress import Progress
 from stepwell.runtime.run_report import timeline_of
-from stepwell.runtime.step_history import StepRecord
+from stepwell.runtime.step_history import LogLine, StepRecord
 from stepwell.web.api.runs import RunView
 from stepwell.web.dashboard.form_fields import json_field
 from stepwell.web.dashboard.screen import Crumb, Shown, View, screen, segment
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SCREENS", "ForkOrigin", "origin_of", "page_of", "run_crumbs"]
 
-TABS = ("timeline", "graph", "steps", "events", "io", "raw")
+TABS = ("timeline", "graph", "steps", "events", "logs", "io", "raw")
+_MOST_LINES = 500
 _KINDS = {"failed": "FAILED", "completed": "COMPLETED", "waiting": "WAITING", "running": "RUNNING"}
 _STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 
@@ -86,11 +88,45 @@ async def show_run(view: View) -> Shown:
             values["graph"] = await _graph(view, run)
         case "events":
             values["receipts"] = await view.get("list_receipts", cursor=view.query.get("cursor"), limit=50)
+        case "logs":
+            values |= _logs(view, records)
         case _:
             values["state"] = await view.get("get_run_state")
     live = None if run.status in FINAL else view.url("/live", run=run.execution_id, after=run.revision)
     title = run.execution_id
     return Shown(template="run.html", title=title, values=values, crumbs=run_crumbs(view), live=live)
+
+
+class KeptLine(NamedTuple):
+    """A line of the log of an attempt at a step."""
+
+    step: str
+    attempt: int
+    at: datetime
+    line: LogLine | None
+    """None in place of the older lines that were dropped."""
+    dropped: int = 0
+
+
+def _logs(view: View, records: list[StepRecord]) -> dict[str, Any]:
+    """Return what the steps have logged, in the order of time, as far as the query asks for it."""
+    kept: list[KeptLine] = []
+    for name, attempt in [(each.name, attempt) for each in records for attempt in each.attempts]:
+        if attempt.log_dropped:
+            kept.append(KeptLine(name, attempt.number, attempt.log[0].at, None, attempt.log_dropped))
+        kept += [KeptLine(name, attempt.number, line.at, line) for line in attempt.log]
+    kept.sort(key=attrgetter("at"))
+    step, level = view.query.get("step", ""), view.query.get("level", "")
+    return {
+        "logs": [
+            each
+            for each in kept
+            if each.step == (step or each.step) and (not level or (each.line is not None and each.line.level == level))
+        ],
+        "log_steps": list(dict.fromkeys(each.step for each in kept)),
+        "log_levels": sorted({each.line.level for each in kept if each.line is not None}),
+        "most_logs": _MOST_LINES,
+    }
 
 
 def _since(progress: Progress, records: list[StepRecord]) -> datetime | None:
