@@ -118,6 +118,21 @@ def test_fork_of_a_finished_execution_can_go_on(well: Stepwell, run: str) -> Non
     assert well.load(run).status is Status.CANCELLED
 
 
+def test_fork_begins_with_edited_variables_and_its_receipt_says_so(well: Stepwell, run: str) -> None:
+    receipt = well.fork(run, "edited", at=3, input={"order": 8}, variables={"n": [1], "fresh": "x"})
+    kinds = [each["type"] for each in receipt.mutations]
+    assert kinds == ["restore", "set_variable", "set_variable", "set_trigger"]
+    state = well.load("edited")
+    assert state.variables == {"n": [1], "fresh": "x"}
+    assert state.trigger == {"order": 8}
+    assert well.load(run).variables == {"n": 5}
+    assert well.verify("edited").ok
+    with pytest.raises(InvalidInput, match="Stepwell's own"):
+        well.fork(run, "refused", variables={"$own": 1})
+    with pytest.raises(InvalidInput, match="variable 'n'"):
+        well.fork(run, "refused", variables={"n": {1}})  # type: ignore[dict-item]
+
+
 def test_fork_to_a_taken_id_is_refused(well: Stepwell, run: str) -> None:
     well.create("taken")
     for taken in ("taken", run):

@@ -13,8 +13,8 @@ from tests.acceptance.conftest import working_well
 from tests.support.module_state import cleared
 
 import stepwell
-from stepwell import ExecutionCancelled, ExecutionFailed, Limits, Status, Stepwell, step, workflow
-from stepwell.flow import define, subworkflow
+from stepwell import ExecutionCancelled, ExecutionFailed, InvalidInput, Limits, Status, Stepwell, step, workflow
+from stepwell.flow import call, define, sequence, signal, subworkflow
 from stepwell.runtime.inbox import CHILD, delivery, fresh_key
 from stepwell.testing.store_access import write_unit_or_raise
 
@@ -249,6 +249,41 @@ def test_fork_of_a_run_goes_on_from_the_revision(well: Any) -> None:
     assert copy.result(WAIT) == ["first", "second", "new"]
     assert calls == {"first": 1, "second": 2}
     assert run.result(WAIT) == ["first", "second", "old"]
+
+
+@workflow
+async def counts_what_it_is_told(first: str, second: str) -> list[str]:
+    told = await count(first)
+    answer = await stepwell.wait_signal("go")
+    return [told, await count(second), answer, stepwell.current().variables.get("note", "none")]
+
+
+declared_counts = define(
+    "counts_declared",
+    sequence(
+        call("count", {"name": "{{ trigger.input.first }}"}, name="one"),
+        signal("go"),
+        call("count", {"name": "{{ trigger.input.second }}"}, name="two"),
+    ),
+    input_schema={"type": "object", "required": ["first", "second"]},
+)
+
+
+@pytest.mark.parametrize("of", [counts_what_it_is_told, declared_counts], ids=["function", "declared"])
+def test_fork_with_another_input_keeps_what_is_recorded_and_uses_it_for_the_rest(well: Any, of: Any) -> None:
+    well.start(of, {"first": "a", "second": "b"}, execution_id="original")
+    _wait_until(lambda: _status(well, "original") == [Status.WAITING])
+    with pytest.raises(InvalidInput):
+        well.fork("original", "refused", input={"first": "c"})
+    well.fork("original", "edited", input={"first": "c", "second": "d"}, variables={"note": "by hand"})
+    run = well.run("edited")
+    run.signal("go", "yes")
+    result = run.result(WAIT)
+    assert calls == {"a": 1, "d": 1}
+    if of is counts_what_it_is_told:
+        assert result == ["a", "d", "yes", "by hand"]
+    assert well.load("original").trigger == {"first": "a", "second": "b"}
+    assert well.verify("edited").ok
 
 
 def test_fork_of_a_parent_has_children_of_its_own(well: Any) -> None:

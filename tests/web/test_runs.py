@@ -248,6 +248,11 @@ async def test_a_run_is_cancelled_forked_and_retried():
         await client.put(f"{RUNS}/a", json={"workflow": "approve"})
         fork = await client.post(f"{RUNS}/a/fork", json={"new_id": "b"})
         assert (fork.status_code, fork.headers["location"]) == (201, "/api/v1/runs/b")
+        edited = {"new_id": "c", "input": None, "variables": {"note": "by hand"}}
+        assert (await client.post(f"{RUNS}/a/fork", json=edited)).status_code == 201
+        assert (await client.get(f"{RUNS}/c/state")).json()["variables"] == {"note": "by hand"}
+        wrong = await client.post(f"{RUNS}/a/fork", json={"new_id": "d", "input": 7})
+        assert (wrong.status_code, wrong.json()["code"]) == (422, "SW-101")
         assert (await client.post(f"{RUNS}/a/cancel")).status_code == 202
         assert (await ended(client, "a"))["status"] == "CANCELLED"
         again = await client.post(f"{RUNS}/a/cancel")

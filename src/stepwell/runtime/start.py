@@ -33,6 +33,7 @@ from stepwell.model.record import (
     ItemInput,
     Metadata,
     Trigger,
+    decode_trigger,
     encode_plain_trigger,
     encode_record,
     encode_trigger,
@@ -55,6 +56,7 @@ __all__ = [
     "Seed",
     "Starting",
     "check_child_depth",
+    "edited_trigger",
     "input_of",
     "news_of",
     "news_of_ended",
@@ -140,6 +142,22 @@ def input_of(workflow: Workflow[..., Any], value: object, trigger: Trigger | Non
     if isinstance(trigger, FunctionTrigger) and not isinstance(workflow, DeclaredWorkflow):
         return trigger  # a function takes arguments by their names
     return value_of_trigger(trigger)
+
+
+def edited_trigger(workflow: Workflow[..., Any] | None, stored: bytes | None, value: object, limits: Limits) -> bytes:
+    """Return the trigger of a fork with another input than its original; what started that stays.
+
+    - ``workflow``: the workflow, whose parameters or schema the input has to fit; None if this process does not have it.
+    - ``stored``: the original's trigger, if it has one.
+    """
+    found = None if stored is None else decode_trigger(stored)
+    if isinstance(found, FunctionTrigger):  # its input are arguments by name
+        given = FunctionTrigger(to_value(value))
+        if workflow is not None:
+            workflow.bind(given)
+        return encode_trigger(given, limits)
+    data = canonical(to_value(value), limits) if workflow is None else workflow.encode_input(value, limits)
+    return encode_trigger(found, limits, input=data) if isinstance(found, Trigger) else encode_plain_trigger(data)
 
 
 class LocalWorker(Protocol):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,18 +16,31 @@ from stepwell.model.commit import Adoption, Archiving, Creation, Head
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY, Change, ExecutionState, State, difference
 from stepwell.model.external_engines import HOLD_SECONDS, first_record, recorded
-from stepwell.model.ids import NewId, check_id
-from stepwell.model.mutation import Restore
+from stepwell.model.ids import NewId, check_id, check_variable
+from stepwell.model.mutation import Restore, SetTrigger, SetVariable
 from stepwell.model.queue_lifecycle import slot_item
 from stepwell.model.receipt import Receipt, sign_head
 from stepwell.model.record import Metadata, encode_record, governed_input
 from stepwell.model.retention import check_has_payloads
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.snapshot import Snapshot, read_snapshot, store_snapshot, write_snapshot
+from stepwell.model.value import Value, canonical
 from stepwell.pipeline.operations import Operation, read, write_or_raise
 from stepwell.state.executions import Executions, is_driven_by_engine
 
-__all__ = ["Copies"]
+__all__ = ["Copies", "ForkEdits"]
+
+
+class ForkEdits(NamedTuple):
+    """What is changed in the state that a fork begins with."""
+
+    trigger: Callable[[bytes | None], bytes] | None = None
+    """Returns the trigger to store in place of the original's; None to keep that."""
+    variables: Mapping[str, Value] = {}
+    """The variables to set."""
+
+
+NO_EDITS = ForkEdits()
 
 
 class Copies:
@@ -105,8 +120,8 @@ class Copies:
         state = yield from self._executions.state_at(execution_id, revision)
         return state.receipt, state.digest
 
-    def fork(self, execution_id: str, new_id: str, at: int | None) -> Operation[Receipt]:
-        """Start a new execution from the state of another, now or at a revision. The other stays as it is."""
+    def fork(self, execution_id: str, new_id: str, at: int | None, edits: ForkEdits = NO_EDITS) -> Operation[Receipt]:
+        """Start a new execution from the state of another, now or at a revision, with what is edited. The other stays as it is."""
         check_id(new_id, "the new execution's id", self._executions.limits.key_bytes)
         head = yield from self._executions.head(execution_id)
         state = yield from self._executions.state_at(execution_id, head.revision if at is None else at)
@@ -116,9 +131,14 @@ class Copies:
         entries.pop("result", None)
         entries["status"] = {ONLY: msgspec.Raw(b'"PENDING"')}
         entries["identity"] = {ONLY: msgspec.Raw(encode_record(identity))}
+        trigger, changes = state.sections["trigger"].get(ONLY), self._changes(edits.variables)
+        if edits.trigger is not None:  # a mutation of its own, so that the receipt says what was edited
+            trigger = edits.trigger(trigger)
+            entries.pop("trigger", None)
+            changes.append(SetTrigger(msgspec.Raw(trigger)))
         try:
             # A run with a workflow and its input continues by itself; an execution that was driven by hand still is.
-            is_runnable = is_driven_by_engine(identity) and bool(state.sections["trigger"])
+            is_runnable = is_driven_by_engine(identity) and trigger is not None
             if is_runnable and identity.workspace_id != DEFAULT_WORKSPACE:  # it takes a slot, like one that is started
                 identity = msgspec.structs.replace(identity, item_id=self._new_id())
                 entries["identity"] = {ONLY: msgspec.Raw(encode_record(identity))}
@@ -129,14 +149,21 @@ class Copies:
                 holder=identity.engine if is_runnable else None,
                 lease_seconds=HOLD_SECONDS if is_runnable and identity.engine is not None else 0,
                 is_runnable=is_runnable,
-                slot=None if identity.item_id is None else slot_item(identity, _item_input(identity, state)),
+                slot=None if identity.item_id is None else slot_item(identity, _item_input(identity, trigger or b"")),
             )
-            batch: list[Planned] = [Restore(execution_id, state.revision, entries)]
+            batch: list[Planned] = [Restore(execution_id, state.revision, entries), *changes]
             if creation.holder is not None:
                 batch.append(recorded(creation.holder, new_id, first_record(identity)))
             return (yield from self._executions.begin_history(identity, batch, creation))
         except AlreadyExists:
             raise AlreadyExists(f"execution {new_id!r} exists already; choose another id for the fork") from None
+
+    def _changes(self, variables: Mapping[str, Value]) -> list[Planned]:
+        limits = self._executions.limits
+        for name in variables:
+            check_variable(name, limits.key_bytes)
+        values = {name: canonical(value, limits, what=f"variable {name!r}") for name, value in variables.items()}
+        return [SetVariable(name, msgspec.Raw(data)) for name, data in values.items()]
 
     def diff(self, execution_id: str, a: int, b: int) -> Operation[list[Change]]:
         """Return the differences between two revisions."""
@@ -174,8 +201,8 @@ def _forked(identity: Metadata, new_id: str, clock: Clock) -> Metadata:
     )
 
 
-def _item_input(identity: Metadata, state: State) -> bytes:
-    return governed_input(state.sections["trigger"][ONLY], None, identity.subject, identity.data_key, identity.secrets or ())
+def _item_input(identity: Metadata, trigger: bytes) -> bytes:
+    return governed_input(trigger, None, identity.subject, identity.data_key, identity.secrets or ())
 
 
 def _raw_entries(state: State) -> dict[str, dict[str, msgspec.Raw]]:

@@ -546,8 +546,10 @@ class Operations:
         self,
         execution_id: str,
         *,
+        variables: dict[str, Any],
         new_id: str | None = None,
         at: int | None = None,
+        input: Any | UnsetType = UNSET,
         idempotency_key: str | None = None,
         workspace: str | None = None,
     ) -> StartedRun:
@@ -556,8 +558,10 @@ class Operations:
         Return a ``StartedRun``.
 
         - ``execution_id``: the run.
+        - ``variables``: variables to set in the fork.
         - ``new_id``: the id of the fork; None: the server chooses one.
         - ``at``: the revision to copy; None: the newest.
+        - ``input``: another input for the fork.
         - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
         - ``workspace``: the workspace, with a token for all of the store.
         """
@@ -566,7 +570,7 @@ class Operations:
             f"/runs/{quote(execution_id, safe='')}/fork",
             {201: StartedRun},
             {"workspace": workspace},
-            {"new_id": new_id, "at": at},
+            {"variables": variables, "new_id": new_id, "at": at, "input": input},
             {"Idempotency-Key": idempotency_key},
         )
 

@@ -80,3 +80,24 @@ async def test_a_fork_is_made_before_a_step_and_leads_back_to_its_origin():
         assert (await person.send("/runs/f/fork", at=at, new_id="f2")).status_code == 409
         assert (await person.send("/runs/f/fork", at="x")).status_code == 422
         assert "No commit speaks of the step nothing" in text_of(await person.open("/runs/f/fork?step=nothing"))
+
+
+@async_test
+async def test_a_fork_begins_with_the_input_and_the_variables_of_the_form():
+    async with browsing() as person:
+        await ended(person, await person.well.start(refused, "<i>7</i>", workspace="acme", execution_id="f"))
+        page = await person.open("/runs/f/fork")
+        assert "&lt;i&gt;7&lt;/i&gt;" in page.text
+        fields = {"at": "0", "new_id": "f2", "input": '"8"', "variables": '{"note": "<b>by hand</b>"}'}
+        assert (await person.send("/runs/f/fork", **fields)).status_code == 303
+        state = await person.well.load("f2")
+        assert (state.trigger, state.variables) == ("8", {"note": "<b>by hand</b>"})
+        first, *_ = await person.well.receipts("f2", limit=1)
+        assert [each["type"] for each in first.mutations] == ["restore", "set_variable", "set_trigger"]
+        assert (await person.send("/runs/f/fork", at="0", new_id="f3", input='"<i>7</i>"', variables="{}")).status_code == 303
+        [first] = await person.well.receipts("f3", limit=1)
+        assert [each["type"] for each in first.mutations] == ["restore"]  # nothing was edited
+        for wrong in ({"input": "[1]"}, {"variables": "[1]"}, {"input": "{no json"}, {"variables": '{"$spent": 1}'}):
+            refusal = await person.send("/runs/f/fork", at="0", **wrong)
+            assert refusal.status_code == 422, wrong
+        assert "in braces" in text_of(await person.send("/runs/f/fork", at="0", variables="[1]"))

@@ -18,7 +18,7 @@ import stepwell.app.awaited as faces
 from stepwell.clock import Clock
 from stepwell.duration import DEFAULT_LOCK_SECONDS, Span
 from stepwell.errors import AlreadyExists, LimitExceeded, NotFound, StepwellError
-from stepwell.flow.function import Workflow, WorkflowCall, WorkflowOf
+from stepwell.flow.function import Workflow, WorkflowCall, WorkflowOf, registered_workflow
 from stepwell.flow.governance import Governance
 from stepwell.model.ids import Id, id_text, new_id
 from stepwell.model.limits import Limits
@@ -699,7 +699,15 @@ class AsyncStepwell:
         execution_id = id_text(execution_id)
         return await self._driver.run(self._parts.copies.restore(execution_id, data))
 
-    async def fork(self, execution_id: Id, new_id: Id, *, at: int | None = None) -> Receipt:
+    async def fork(
+        self,
+        execution_id: Id,
+        new_id: Id,
+        *,
+        at: int | None = None,
+        input: object = UNSET,
+        variables: Mapping[str, Value] | None = None,
+    ) -> Receipt:
         """Create an execution with the state of another, and return the receipt of its first commit.
 
         A worker continues the fork of a workflow's execution; the fork of one made by ``create`` is driven by you.
@@ -707,12 +715,40 @@ class AsyncStepwell:
         - ``execution_id``: the execution to copy.
         - ``new_id``: the id of the fork.
         - ``at``: the revision to copy; the newest by default.
+        - ``input``: another input for the fork. Steps that are recorded by then keep their outputs.
+        - ``variables``: variables to set in the fork. A workflow's code that sets one of them again overwrites it.
 
-        Raise ``AlreadyExists`` if ``new_id`` was ever used, ``NotFound`` if the store no longer has the revision, and
-        ``LimitExceeded`` if the workspace is paused or has no free slot for the fork of a workflow's execution.
+        Raise ``AlreadyExists`` if ``new_id`` was ever used, ``NotFound`` if the store no longer has the revision,
+        ``InvalidInput`` for an input that does not fit the workflow, and ``LimitExceeded`` if the workspace is paused or has no
+        free slot for the fork of a workflow's execution.
+
+        Example:
+
+            await well.fork("order-7", "order-7b", at=3, input={"order": 7, "express": True})
         """
+        from functools import partial
+
+        from stepwell.runtime.start import edited_trigger
+        from stepwell.state.copies import ForkEdits
+
         execution_id, new_id = id_text(execution_id), id_text(new_id)
-        return await self._driver.run(self._parts.copies.fork(execution_id, new_id, at))
+        change = None
+        if input is not UNSET:
+            workflow = await self._workflow_of(execution_id)
+            change = partial(edited_trigger, workflow, value=input, limits=self._parts.limits)
+        edits = ForkEdits(change, variables or {})
+        return await self._driver.run(self._parts.copies.fork(execution_id, new_id, at, edits))
+
+    async def _workflow_of(self, execution_id: str) -> Workflow[..., Any] | None:
+        """Return the workflow of an execution, in its version; None if this process and its store do not have it."""
+        who = (await self.load(execution_id)).identity
+        found = registered_workflow(who.workflow_id)
+        if found is not None:
+            return found
+        try:
+            return await self._driver.run(self._parts.definitions.load(who.workflow_id, who.version))
+        except NotFound:
+            return None
 
     async def diff(self, execution_id: Id, a: int, b: int) -> list[Change]:
         """Return the changes between revision ``a`` and revision ``b`` of an execution.

@@ -19,7 +19,7 @@ import stepwell.app.blocking as faces
 from stepwell.clock import Clock
 from stepwell.duration import DEFAULT_LOCK_SECONDS, Span
 from stepwell.errors import AlreadyExists, LimitExceeded, NotFound, StepwellError
-from stepwell.flow.function import Workflow, WorkflowCall, WorkflowOf
+from stepwell.flow.function import Workflow, WorkflowCall, WorkflowOf, registered_workflow
 from stepwell.flow.governance import Governance
 from stepwell.model.ids import Id, id_text, new_id
 from stepwell.model.limits import Limits
@@ -694,7 +694,15 @@ class Stepwell:
         execution_id = id_text(execution_id)
         return self._driver.run(self._parts.copies.restore(execution_id, data))
 
-    def fork(self, execution_id: Id, new_id: Id, *, at: int | None = None) -> Receipt:
+    def fork(
+        self,
+        execution_id: Id,
+        new_id: Id,
+        *,
+        at: int | None = None,
+        input: object = UNSET,
+        variables: Mapping[str, Value] | None = None,
+    ) -> Receipt:
         """Create an execution with the state of another, and return the receipt of its first commit.
 
         A worker continues the fork of a workflow's execution; the fork of one made by ``create`` is driven by you.
@@ -702,12 +710,40 @@ class Stepwell:
         - ``execution_id``: the execution to copy.
         - ``new_id``: the id of the fork.
         - ``at``: the revision to copy; the newest by default.
+        - ``input``: another input for the fork. Steps that are recorded by then keep their outputs.
+        - ``variables``: variables to set in the fork. A workflow's code that sets one of them again overwrites it.
 
-        Raise ``AlreadyExists`` if ``new_id`` was ever used, ``NotFound`` if the store no longer has the revision, and
-        ``LimitExceeded`` if the workspace is paused or has no free slot for the fork of a workflow's execution.
+        Raise ``AlreadyExists`` if ``new_id`` was ever used, ``NotFound`` if the store no longer has the revision,
+        ``InvalidInput`` for an input that does not fit the workflow, and ``LimitExceeded`` if the workspace is paused or has no
+        free slot for the fork of a workflow's execution.
+
+        Example:
+
+            well.fork("order-7", "order-7b", at=3, input={"order": 7, "express": True})
         """
+        from functools import partial
+
+        from stepwell.runtime.start import edited_trigger
+        from stepwell.state.copies import ForkEdits
+
         execution_id, new_id = id_text(execution_id), id_text(new_id)
-        return self._driver.run(self._parts.copies.fork(execution_id, new_id, at))
+        change = None
+        if input is not UNSET:
+            workflow = self._workflow_of(execution_id)
+            change = partial(edited_trigger, workflow, value=input, limits=self._parts.limits)
+        edits = ForkEdits(change, variables or {})
+        return self._driver.run(self._parts.copies.fork(execution_id, new_id, at, edits))
+
+    def _workflow_of(self, execution_id: str) -> Workflow[..., Any] | None:
+        """Return the workflow of an execution, in its version; None if this process and its store do not have it."""
+        who = (self.load(execution_id)).identity
+        found = registered_workflow(who.workflow_id)
+        if found is not None:
+            return found
+        try:
+            return self._driver.run(self._parts.definitions.load(who.workflow_id, who.version))
+        except NotFound:
+            return None
 
     def diff(self, execution_id: Id, a: int, b: int) -> list[Change]:
         """Return the changes between revision ``a`` and revision ``b`` of an execution.

@@ -30,6 +30,7 @@ from stepwell.cli.options import (
     CliSettings,
     complete_startable,
     settings,
+    value_of,
 )
 from stepwell.cli.output import Terminal, printable
 from stepwell.cli.report import counted, report, report_rows
@@ -353,11 +354,14 @@ def _retry_here(given: CliSettings, execution_id: str, timeout: float | None) ->
 @RUN_ID
 @click.argument("new_id", metavar="NEW")
 @click.option("--at", type=click.IntRange(0), metavar="REVISION", help="The revision of the state. Default: the newest.")
-def fork(execution_id: str, new_id: str, at: int | None) -> None:
+@click.option("--input", "value", type=VALUE, default=msgspec.UNSET, metavar="JSON", help="Another input for the new run.")
+@click.option("--variable", "variables", multiple=True, metavar="NAME=JSON", help="Set a variable in the new run; repeatable.")
+def fork(execution_id: str, new_id: str, at: int | None, value: Any, variables: tuple[str, ...]) -> None:
     """Start a new run from the state of another one, which is not changed."""
     given = settings()
+    named = {name: value_of(text) for name, _, text in (each.partition("=") for each in variables)}
     with given.open() as well:
-        receipt = well.fork(execution_id, new_id, at=at)
+        receipt = well.fork(execution_id, new_id, at=at, input=value, variables=named)
     told = {"execution_id": new_id, "parent_id": execution_id, "revision": receipt.revision, "digest": receipt.digest}
     report(given, told, f"{new_id} is started from the state of {execution_id}")
 

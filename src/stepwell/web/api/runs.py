@@ -181,12 +181,16 @@ class SendSignal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ForkRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """From where to fork a run."""
+    """From where to fork a run, and what to change in the fork."""
 
     new_id: Name | None = None
     """The id of the fork; null: the server chooses one."""
     at: Revision | None = None
     """The revision to copy; null: the newest."""
+    input: Value | UnsetType = UNSET
+    """Another input for the fork."""
+    variables: dict[str, Value] = {}
+    """Variables to set in the fork."""
 
 
 class CancelRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -695,7 +699,8 @@ async def fork_run(call: Call) -> Reply:
     """Start a run from the state of another."""
     summary = await owned_run(call)
     fork_id = call.body.new_id or new_id()
-    await call.well.fork(summary.execution_id, fork_id, at=call.body.at)
+    body: ForkRun = call.body
+    await call.well.fork(summary.execution_id, fork_id, at=body.at, input=body.input, variables=body.variables)
     view = StartedRun(execution_id=fork_id, workspace_id=call.workspace, workflow_id=summary.workflow_id)
     return Reply(view, 201, {"Location": location_of(call, fork_id)})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+from msgspec import UNSET
 from starlette.responses import RedirectResponse
 
 from stepwell.errors import NotFound, StepwellError
@@ -14,6 +15,7 @@ from stepwell.model.status import StepStatus
 from stepwell.runtime.step_history import StepRecord
 from stepwell.state.history import ExecutionSummary
 from stepwell.web.api.runs import ReceiptView, RunView
+from stepwell.web.dashboard.form_fields import field_fault, json_field
 from stepwell.web.dashboard.screen import Shown, View, screen
 from stepwell.web.dashboard.screens.run import origin_of, page_of, run_crumbs
 from stepwell.web.filters import filter_text
@@ -141,6 +143,7 @@ async def show_fork(view: View) -> Shown:
         "again": again,
         "effects": [each for each in again if each.attempts],
         "is_newest": at == run.revision,
+        "own": await _variables(view, at),
         "forks": await _forks(view, run),
         "searched": _SEARCHED,
     }
@@ -192,8 +195,31 @@ async def fork_form(view: View) -> Response:
         body["at"] = int(text)
     if form.get("new_id", "").strip():
         body["new_id"] = form["new_id"].strip()
+    await _edit(view, form, body)
     fork = await view.act("fork_run", body=body, reason=form.get("reason"))
     return RedirectResponse(view.url(page_of(fork.execution_id), done="forked"), 303)
+
+
+async def _variables(view: View, at: int | None) -> dict[str, Any]:
+    """Return the variables of the run at a revision that code may set; the others are Stepwell's own."""
+    variables: dict[str, Any] = (await view.get("get_run_state", at=at)).variables
+    return {name: value for name, value in variables.items() if not name.startswith("$")}
+
+
+async def _edit(view: View, form: dict[str, str], body: dict[str, Any]) -> None:
+    """Add the input and the variables of the form to a fork, as far as they differ from what the run has at the revision."""
+    value, variables = json_field(form, "input"), json_field(form, "variables")
+    run: RunView = await view.get("get_run")
+    if value is not UNSET and value != run.input:
+        body["input"] = value
+    if variables is UNSET:
+        return
+    if not isinstance(variables, dict):
+        raise field_fault("variables", "give an object of variables by name, in braces")
+    before = await _variables(view, body.get("at"))
+    changed = {name: each for name, each in cast("dict[str, Any]", variables).items() if name not in before or before[name] != each}
+    if changed:
+        body["variables"] = changed
 
 
 SCREENS = (
