@@ -332,3 +332,27 @@ async def test_the_inspector_shows_the_input_and_the_tab_logs_what_steps_have_lo
         assert "No line matches" in text_of(await person.open("/runs/c?tab=logs&step=nothing"))
         await ended(person, await person.well.start(greet, "Ada", workspace="acme", execution_id="g"))
         assert "No step of this run has kept a log" in text_of(await person.open("/runs/g?tab=logs"))
+
+
+@async_test
+async def test_a_run_is_paused_with_a_reason_and_resumed():
+    async with browsing() as person:
+        run = await person.well.start(approve, workspace="acme", execution_id="a")
+        await until(lambda: is_waiting(person, "a"))
+        assert "Pause the run" in text_of(await person.open("/runs/a"))
+        paused = await person.send("/runs/a/pause", reason="<b>the bank</b> is down")
+        assert paused.headers["location"] == "/runs/a?done=run_paused"
+        page = await person.open("/runs/a")
+        assert "<b>the bank" not in page.text
+        words = text_of(page)
+        assert re.search(r"Paused since 20\S+ \S+ by acme : &lt;b&gt;the bank&lt;/b&gt; is down", words)
+        assert "Waiting on paused" in words
+        assert "Pause the run" not in words
+        assert (await person.send("/runs/a/resume", reason="it is back")).status_code == 303
+        assert "Paused since" not in text_of(await person.open("/runs/a"))
+        assert (await person.send("/runs/a/resume")).status_code == 409
+        await run.signal("approve", 1)
+        assert await run.result(timeout=20) == 1
+        assert "Pause the run" not in text_of(await person.open("/runs/a"))
+        asked = {(each.action, each.reason) for each in await person.well.requests.audit("acme")}
+        assert {("pause_run", "<b>the bank</b> is down"), ("resume_run", "it is back")} <= asked

@@ -281,6 +281,20 @@ async def cancel_step_form(view: View) -> Response:
     return await _back(view, "cancel_step")
 
 
+async def pause_run_form(view: View) -> Response:
+    """Pause a run."""
+    reason = (await view.form()).get("reason", "").strip()
+    await view.act("pause_run", body={"reason": reason}, reason=reason)
+    return await _back(view, "run_paused")
+
+
+async def resume_run_form(view: View) -> Response:
+    """Resume a paused run."""
+    form = await view.form()
+    await view.act("resume_run", reason=form.get("reason"))
+    return await _back(view, "run_resumed")
+
+
 async def retry_run_form(view: View) -> Response:
     """Continue a failed run at the step that failed."""
     form = await view.form()
@@ -331,6 +345,8 @@ SCREENS = (
     screen("GET /runs/{execution_id}", show_run, rail="/runs"),
     screen("POST /runs/{execution_id}/cancel", cancel_run_form, Role.OPERATOR, rail="/runs"),
     screen("POST /runs/{execution_id}/cancel_step", cancel_step_form, Role.OPERATOR, rail="/runs"),
+    screen("POST /runs/{execution_id}/pause", pause_run_form, Role.OPERATOR, rail="/runs"),
+    screen("POST /runs/{execution_id}/resume", resume_run_form, Role.OPERATOR, rail="/runs"),
     screen("POST /runs/{execution_id}/retry", retry_run_form, Role.OPERATOR, rail="/runs"),
     screen("POST /runs/{execution_id}/signal", signal_run_form, Role.OPERATOR, rail="/runs"),
     screen("POST /runs/{execution_id}/delete", delete_run_form, Role.ADMIN, rail="/runs"),
