@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from tests.acceptance.conftest import working_well
 from tests.support.module_state import cleared
 
+import stepwell
 from stepwell import ExecutionFailed, Governance, Limits, Retry, step
 from stepwell.flow import define, script, sequence
 
@@ -47,6 +49,18 @@ async def fill(template: str, variables: dict[str, Any]) -> str:
     for name, value in variables.items():
         template = template.replace(f"{{{{ {name} }}}}", str(value))
     return template
+
+
+@step(name="origin.write")
+async def write(key: str, after: str) -> None:
+    """Write two keys, the second one when another call has ended."""
+    state = stepwell.current().state.workspace
+    state.set(key, 1)
+    while after and not calls[after]:  # noqa: ASYNC110 - the other call may be on another loop
+        await asyncio.sleep(0.001)
+    if after:
+        state.set(f"{key}.2", 1)
+    calls[key] += 1
 
 
 @step(name="origin.fail_once")
@@ -204,6 +218,18 @@ def test_writes_of_functions_and_tools_land_with_the_script(well: Any) -> None:
     assert set(well.state.workspace("default").all()) == {"a", "b"}
 
 
+def test_tools_at_the_same_time_keep_their_writes_apart(well: Any) -> None:
+    """The tool that begins first ends last: what the other wrote meanwhile is not taken for its own."""
+    code = """
+        local result = Workflow.parallel{name = "w", branches = {
+            {name = "a", steps = {{name = "late", tool = "origin.write", input = {key = "late", after = "early"}}}},
+            {name = "b", steps = {{name = "early", tool = "origin.write", input = {key = "early", after = ""}}}}},
+            on_complete = function() State.set("last", 1) end}:execute()
+        return {result.data.successful_branches, State.list()}
+    """
+    assert run(well, code) == [2, ["early", "last", "late", "late.2"]]
+
+
 def test_retried_script_runs_its_functions_again(well: Any) -> None:
     code = """
         local times = 0
@@ -222,7 +248,7 @@ def test_retried_script_runs_its_functions_again(well: Any) -> None:
 def test_step_inside_of_a_script_is_retried_by_its_own_count(well: Any) -> None:
     code = """
         local tries = 0
-        local again = {type = "retry", max_attempts = 3, backoff_ms = 1}
+        local again = {type = "retry", max_attempts = 3, backoff_ms = 1, backoff_multiplier = 1}
         local result = Workflow.sequential{name = "w", error_strategy = again, steps = {
             {name = "flaky", type = "custom", execute = function(context)
                 tries = tries + 1

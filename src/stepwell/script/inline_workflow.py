@@ -37,7 +37,7 @@ from stepwell.model.mutation import Create, SetStatus, SetTrigger, SetVariable
 from stepwell.model.record import encode_record, encode_trigger
 from stepwell.model.status import Status
 from stepwell.model.validation import plan as plan_batch
-from stepwell.model.value import Value, canonical
+from stepwell.model.value import Value, canonical, decode
 from stepwell.runtime.steps.kernel_effects import log_note, refusal_of
 from stepwell.runtime.steps.outcome import error_names, error_value
 from stepwell.runtime.steps.scripts import ScriptRun
@@ -385,7 +385,8 @@ class InlineWorkflow:
             steps[node] = steps[name] = end
             if len(self._plan.rounds[node]) == len(token.at):  # in a loop, of its body
                 ends.append(end)
-        variables = {name: value for name, value in ExecutionState(self._state).variables.items() if name != WHILE}
+        entries = self._state.sections["variables"]  # a view of the whole state would be copied for each question
+        variables = {name: decode(data) for name, data in entries.items() if name != WHILE}
         failed = [end for end in ends if not end["success"]]
         context: dict[str, Value] = {
             "input": self._input,

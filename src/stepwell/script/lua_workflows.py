@@ -603,12 +603,16 @@ def _check_functions(value: Value, where: str, key: str) -> None:
             _check_functions(each, f"{where}.{number}", key)
 
 
-def _retry_of(strategy: Table) -> Retry | None:
+def _retry_of(strategy: Table) -> Retry:
     """Return the policy of a table such as ``{type = "retry", max_attempts = 3, backoff_ms = 1000}``."""
     if _text_of(strategy, "type", "retry") != "retry":
         raise InvalidDefinition("error_strategy is a text, or a table of type 'retry'")
-    attempts, pause = _number(strategy, "max_attempts") or 3, _number(strategy, "backoff_ms")
-    return Retry(attempts=int(attempts)) if pause is None else Retry(attempts=int(attempts), first_seconds=pause / 1000)
+    pause, factor = _number(strategy, "backoff_ms"), _number(strategy, "backoff_multiplier")
+    return Retry(
+        attempts=int(_number(strategy, "max_attempts") or 3),
+        first_seconds=1.0 if pause is None else pause / 1000,
+        factor=factor or 2.0,
+    )
 
 
 def _path(*segments: str) -> str:
