@@ -14,9 +14,13 @@ from tests.support.queue_urls import queue_url
 import stepwell
 from stepwell import ExecutionCancelled, LimitExceeded, Status, Stepwell, step, workflow
 from stepwell.flow import define, each, parallel, subworkflow
+from stepwell.model.scope import internal_path
+from stepwell.model.value import decode
 from stepwell.runtime.services import Services
+from stepwell.runtime.sessions import declared_session, function_session
 from stepwell.runtime.steps import kernel_effects
 from stepwell.testing import crash_everywhere
+from stepwell.testing.store_access import store_under
 
 __all__ = ["queue_url"]
 
@@ -72,6 +76,11 @@ async def tower(height: int) -> int:
     return 0 if height == 0 else 1 + await tower(height - 1)
 
 
+@workflow(name="children.queue")
+async def queue_of_children(size: int) -> int:
+    return len([await leaf(str(number)) for number in range(size)])
+
+
 @workflow(name="children.impatient")
 async def impatient(names: list[str]) -> str:
     first, second = (asyncio.create_task(patient(name)) for name in names)
@@ -80,7 +89,39 @@ async def impatient(names: list[str]) -> str:
     return await second
 
 
+@workflow(name="children.grove")
+async def grove(sizes: list[int]) -> list[list[str]]:
+    return await stepwell.map(family, sizes)
+
+
+@workflow(name="children.plain_grove")
+def plain_grove(sizes: list[int]) -> list[list[str]]:
+    return stepwell.map(plain_family, sizes)  # pyright: ignore[reportReturnType]
+
+
+@workflow(name="children.fork")
+async def fork(height: int) -> int:
+    if height == 0:
+        await stay(str(len(most)))
+        return 1
+    return sum(await stepwell.map(fork, [height - 1, height - 1]))
+
+
+@workflow(name="children.village")
+async def village(houses: list[list[str]]) -> list[list[str]]:
+    return await stepwell.map(house, houses)
+
+
+@workflow(name="children.plain_village")
+def plain_village(houses: list[list[str]]) -> list[list[str]]:
+    return stepwell.map(plain_house, houses)  # pyright: ignore[reportReturnType]
+
+
+each_house = define("children.each_house", each(subworkflow("children.patient", "{{ item }}"), items="{{ trigger.input }}"))
+each_village = define("children.each_village", each(subworkflow("children.each_house", "{{ item }}"), items="{{ trigger.input }}"))
 each_family = define("children.each", each(subworkflow("children.leaf", "{{ item }}"), items="{{ trigger.input }}"))
+each_grove = define("children.each_grove", each(subworkflow("children.each", "{{ item }}"), items="{{ trigger.input }}"))
+mixed_grove = define("children.mixed_grove", each(subworkflow("children.family", "{{ item }}"), items="{{ trigger.input }}"))
 both = define(
     "children.both",
     parallel(branches={name: subworkflow("children.patient", name) for name in ("a", "b", "c")}),
@@ -90,6 +131,12 @@ both = define(
 detaching = define(
     "children.detaching", each(subworkflow("children.patient", "{{ item }}", detached=True), items="{{ trigger.input }}")
 )
+
+
+def places(well: Any, root_id: str) -> dict[str, Any]:
+    """The extra places that are held or waited for below a root."""
+    path = internal_path("child_places", "acme", root_id)
+    return {key: decode(row.data or b"") for key, row in store_under(well).entries(path, ["places"]).items()}
 
 
 def limited(well: Any, most: int | None) -> None:
@@ -122,6 +169,67 @@ def test_children_of_the_default_workspace_are_not_limited(well: Stepwell) -> No
 def test_nested_children_do_not_take_the_slot_of_those_above(well: Stepwell) -> None:
     limited(well, 1)
     assert well.start(tower, 4, workspace="acme").result(WAIT) == 4
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+@pytest.mark.parametrize("shape", [grove, plain_grove, each_grove], ids=["async", "plain", "declared"])
+def test_limit_counts_all_leaves_below_one_root(well: Stepwell, shape: Any, limit: int) -> None:
+    limited(well, limit)
+    well.definitions.put(each_family)
+    names = ["0", "1", "2"]
+    given: Any = [names] * 3 if shape is each_grove else [3] * 3
+    assert well.start(shape, given, workspace="acme", execution_id="g").result(WAIT) == [names] * 3
+    assert max(most) <= limit
+    until(lambda: not places(well, "g"))
+
+
+def test_tree_of_fan_outs_cannot_wait_for_itself(well: Stepwell) -> None:
+    limited(well, 2)
+    assert well.start(fork, 3, workspace="acme").result(WAIT) == 8
+    assert max(most) <= 2
+
+
+@pytest.mark.parametrize("workspace", ["default", "acme"])
+def test_children_one_after_another_cost_no_count(well: Stepwell, workspace: str) -> None:
+    limited(well, 2)
+    assert well.start(tower, 3, workspace=workspace, execution_id="t").result(WAIT) == 3
+    assert well.start(queue_of_children, 5, workspace=workspace, execution_id="q").result(WAIT) == 5
+    for root_id in ("t", "q"):
+        assert store_under(well).totals(internal_path("child_places", workspace, root_id)).revision == 0
+
+
+@pytest.mark.parametrize("shape", [village, plain_village, each_village], ids=["async", "plain", "declared"])
+def test_place_that_is_freed_in_one_branch_starts_a_child_in_another(
+    well: Stepwell, shape: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent that waits is woken: it does not find out by looking again after a while."""
+    monkeypatch.setattr(function_session, "CHILD_SLOT_POLL_MS", 10**7)
+    monkeypatch.setattr(declared_session, "CHILD_SLOT_POLL_MS", 10**7)
+    limited(well, 3)
+    well.definitions.put(each_house)
+    run = well.start(shape, [["a", "b"], ["a", "b"]], workspace="acme", execution_id="v")
+
+    def children(of: str = "") -> list[str]:
+        found = [each for each in well.executions.list(workspace="acme", workflow="children.patient") if each.status != "COMPLETED"]
+        return [each.execution_id for each in found if each.parent_id == of or not of]
+
+    houses: list[str] = []
+
+    def have_all_places() -> bool:
+        houses[:] = [each.execution_id for each in well.executions.list(workspace="acme") if each.parent_id == "v"]
+        return (
+            len(houses) == 2 and len(children()) == 3 and all(well.run(each).status() == Status.WAITING for each in (*houses, "v"))
+        )
+
+    until(have_all_places)
+    [full] = [each for each in houses if len(children(each)) == 2]
+    [short] = set(houses) - {full}
+    well.run(children(full)[0]).signal("go", "x")
+    until(lambda: (len(children(full)), len(children(short))) == (1, 2))
+    for child in children():
+        well.run(child).signal("go", "x")
+    assert run.result(WAIT) == [["x", "x"], ["x", "x"]]
+    until(lambda: not places(well, "v"))
 
 
 @pytest.mark.parametrize("shape", [house, both], ids=["function", "declared"])
@@ -224,3 +332,14 @@ def test_limited_children_survive_a_crash_at_every_commit(shape: Any, monkeypatc
     given: Any = ["a", "b"] if shape is each_family else 2
     assert crash_everywhere(shape, given).crashes > 0
     assert max(most) == 1
+
+
+@pytest.mark.parametrize("shape", [grove, mixed_grove], ids=["function", "declared"])
+def test_tree_within_a_limit_survives_a_crash_at_every_commit(shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def two(*_: Any) -> int:
+        return 2
+
+    monkeypatch.setattr(Services, "child_concurrency", two)
+    monkeypatch.setattr(kernel_effects, "DEFAULT_WORKSPACE", "another")
+    assert crash_everywhere(shape, [2, 2]).crashes > 0
+    assert max(most) <= 2

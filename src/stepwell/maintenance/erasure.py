@@ -243,7 +243,7 @@ class Erasing:
             if head.status not in FINAL:
                 yield from self._end(head.execution_id)
             self._executions.forget(head.execution_id)
-            own = (internal_path(kind, head.workspace_id, head.execution_id) for kind in ("inbox", "late_result"))
+            own = (internal_path(kind, head.workspace_id, head.execution_id) for kind in ("inbox", "late_result", "child_places"))
             payloads = internal_path("engine_payload", DEFAULT_WORKSPACE, head.execution_id)
             for path in (*own, payloads):
                 if (yield from read(partial(self._store.totals, path))).keys:

@@ -481,7 +481,7 @@ class RetentionOperations:
             internal_path(kind, head.workspace_id, head.execution_id)
             for head in heads
             if head is not None
-            for kind in ("inbox", "late_result", "engine_payload")
+            for kind in ("inbox", "late_result", "child_places", "engine_payload")
         ]
         return [Clear(path) for path in paths if self._store.totals(path).keys]
 

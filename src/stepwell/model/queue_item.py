@@ -118,7 +118,7 @@ class Tier(PlainRecord, frozen=True, kw_only=True):
     retention_seconds: float | None = 7 * 24 * 3600.0
     """How long ended items stay."""
     child_concurrency: int | None = 100
-    """How many children of one execution may run at once."""
+    """How many children may run at once below one root; a parent lends its place to its first child."""
     state_keys: int | None = None
     """How many keys of scoped state a workspace may have."""
     workflow_state_bytes: int | None = None

@@ -105,6 +105,8 @@ class Metadata(PlainRecord, frozen=True, omit_defaults=True):
     """Names of keys and fields whose values are shown nowhere."""
     salt: str | None = None
     """Random, in an encrypted store: without it the digests of states would let short values be guessed."""
+    root_id: str | None = None
+    """The execution in whose slot it runs, if that is not its parent; see ``root_of``."""
 
     def __post_init__(self) -> None:
         for what in ("execution_id", "workspace_id", "workflow_id"):
@@ -114,6 +116,15 @@ class Metadata(PlainRecord, frozen=True, omit_defaults=True):
         _whole(self.version, "version")
         if (moment := _utc(self.started_at, "started_at")) is not self.started_at:
             msgspec.structs.force_setattr(self, "started_at", moment)
+
+
+def root_of(identity: Metadata) -> str:
+    """Return the id of the execution in whose slot an execution runs: its own, if it is no child or was detached."""
+    if not identity.is_child or not identity.depth:
+        return identity.execution_id
+    if identity.depth == 1 and identity.root_id is None and identity.parent_id is not None:
+        return identity.parent_id
+    return identity.root_id or identity.execution_id  # children of an earlier version know no root further up
 
 
 def overran(identity: Metadata) -> str:

@@ -37,6 +37,7 @@ _INTERNAL: dict[str, tuple[str, ...]] = {
     "webhook_receiver": (),
     "inbox": ("an execution id",),
     "late_result": ("an execution id",),
+    "child_places": ("the id of a root execution",),
     "engine": ("the name of an engine",),
     "engine_choice": (),
     "engine_payload": ("an execution id",),

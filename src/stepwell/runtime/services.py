@@ -26,6 +26,7 @@ from stepwell.model.value import Value
 from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import AsyncDriver, read, write_or_raise
 from stepwell.pipeline.paged_reads import all_entries
+from stepwell.runtime.child_places import PlaceRecords
 from stepwell.runtime.inbox import Message, fresh_key, messages, path_of
 from stepwell.runtime.known_workflows import KnownWorkflows
 from stepwell.runtime.run_end import run_end
@@ -89,6 +90,7 @@ class Services:
         self.scripts = ScriptEngines(limits)
         """The engines that run scripts."""
         self.state_reading = StateReading(store, driver)
+        self.child_places = PlaceRecords(store, driver)
         self.hand_back_retry = HandBackRetry()
         self._notes: set[asyncio.Task[None]] = set()
         self._tiers: dict[str, Tier] = {}
@@ -129,7 +131,7 @@ class Services:
             log.warning("a late result of execution %r is in the log only: %s", who.execution_id, error)
 
     async def child_concurrency(self, workspace_id: str) -> int | None:
-        """Return how many children of one execution may run at once now; None for no limit, as in the default workspace."""
+        """Return how many children may run at once below one root now; None for no limit, as in the default workspace."""
         if workspace_id == DEFAULT_WORKSPACE:
             return None
         async with self._tiers_lock:  # which keeps the calls of children in order, too

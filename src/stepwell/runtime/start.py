@@ -38,6 +38,7 @@ from stepwell.model.record import (
     encode_record,
     encode_trigger,
     governed_input,
+    root_of,
     trigger_input,
     value_of_trigger,
 )
@@ -229,7 +230,8 @@ class Starting:
         identity = identity if engine is None else msgspec.structs.replace(identity, engine=engine)
         if parent is not None and not is_detached:  # no parent waits for a detached child
             check_child_depth(parent, self._executions.limits)
-            identity = msgspec.structs.replace(identity, depth=parent.depth + 1)
+            root_id = root_of(parent) if parent.depth else None  # of a root's own children the parent says it
+            identity = msgspec.structs.replace(identity, depth=parent.depth + 1, root_id=root_id)
         # Children run in the slot of their root. The default workspace has no limit, and pays nothing for those of others.
         is_waiting = parent is not None and is_detached and engine is None  # its root may end first, so it waits for its own slot
         if (parent is None or is_waiting) and workspace != DEFAULT_WORKSPACE:

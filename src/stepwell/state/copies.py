@@ -195,6 +195,7 @@ def _forked(identity: Metadata, new_id: str, clock: Clock) -> Metadata:
         execution_id=new_id,
         parent_id=identity.execution_id,
         is_child=False,
+        root_id=None,
         item_id=None,
         started_at=started_at,
         deadline_ms=deadline_ms,

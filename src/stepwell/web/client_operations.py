@@ -1568,7 +1568,7 @@ class Operations:
         - ``queue_depth``: how many items of a workspace may wait.
         - ``state_bytes``: how large a workspace's scoped state may be.
         - ``retention_seconds``: how long ended items are kept.
-        - ``child_concurrency``: how many children of one run run at once.
+        - ``child_concurrency``: how many children run at once below one root.
         - ``state_keys``: how many keys a workspace's scoped state may have.
         - ``workflow_state_bytes``: how large the scoped state of each workflow in a workspace may be.
         - ``workflow_state_keys``: how many keys the scoped state of each workflow in a workspace may have.

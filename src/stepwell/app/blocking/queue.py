@@ -343,7 +343,7 @@ class Workspaces:
         - ``queue_depth``: how many items of a workspace may wait.
         - ``state_bytes``: how large a workspace's scoped state may be.
         - ``retention_seconds``: how long ended items are kept.
-        - ``child_concurrency``: how many children of one execution run at once; 100 for a new tier.
+        - ``child_concurrency``: how many children run at once below one root; 100 for a new tier.
         - ``state_keys``: how many keys a workspace's scoped state may have.
         - ``workflow_state_bytes``, ``workflow_state_keys``: the same of each workflow in it: its scope and its steps'.
 

@@ -149,7 +149,7 @@ def tiers() -> None:
 @click.option("--queue-depth", type=click.IntRange(0), help="The maximum number of waiting items of a workspace.")
 @click.option("--state-bytes", type=click.IntRange(0), help="The maximum size of a workspace's scoped state.")
 @click.option("--retention", "retention_seconds", type=click.FloatRange(0), help="Seconds that ended items are kept.")
-@click.option("--child-concurrency", type=click.IntRange(1), help="The maximum number of concurrent children of one run.")
+@click.option("--child-concurrency", type=click.IntRange(1), help="The maximum number of concurrent children below one root.")
 @click.option("--state-keys", type=click.IntRange(0), help="The maximum number of keys of a workspace's scoped state.")
 @click.option("--workflow-state-bytes", type=click.IntRange(0), help="The maximum size of the scoped state of a workflow in it.")
 @click.option("--workflow-state-keys", type=click.IntRange(0), help="The maximum number of its keys.")

@@ -30,6 +30,7 @@ from stepwell.model.mutation import IncrementStepCount
 from stepwell.model.record import StepOutput, decode_step, overran
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, recode, to_value
+from stepwell.runtime.child_places import ExtraPlaces, PlacesNeeded
 from stepwell.runtime.inbox import CANCEL_STEP, CHILD, SIGNAL, Inbox, Message
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.approval import ApprovalRequest, ApprovalResult
@@ -65,6 +66,8 @@ class Calls:
         attempts: Attempts,
         unawaited: UnawaitedCalls,
         elsewhere: StepsElsewhere | None = None,
+        *,
+        is_new: bool,
     ) -> None:
         self._services, self._writer, self._record, self._waits = services, writer, record, waits
         self._inbox, self._attempts, self._budget = inbox, attempts, attempts.budget
@@ -79,10 +82,15 @@ class Calls:
         """The tasks that make or wait for steps, by the steps' keys."""
         self._cancelled: dict[str, Message] = {}
         """Requests to cancel them that their tasks have been told."""
+        self._is_new = is_new
         self._child_concurrency: int | None = None
         """How many children may run at once, when a call of a child last asked."""
         self._with_slot: set[str] = set()
         """The calls that have a slot for their child, and no token yet."""
+        self._asking: set[str] = set()
+        """The calls that ask for an extra place in the tree of the root."""
+        self.places: ExtraPlaces | None = None
+        """The extra places for children, once a call of a child has met a limit."""
 
     async def step(
         self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
@@ -481,23 +489,31 @@ class Calls:
         return child_result(workflow, child_id, news, key)
 
     async def _take_child_slot(self, position: str, key: str) -> None:
-        """Wait until fewer children of this execution run than the tier allows, unless the call has begun its child before.
+        """Wait for a place in the tree of the root, unless the call has begun its child before.
 
-        Only an execution's own children count. A child never waits for a slot that its parent's parent gives, so no tree of
-        children can wait for itself.
+        The first child that runs needs no place of its own, and so no tree of children can wait for itself.
         """
-        if self._is_own(self._record.token(key)):
+        is_begun = self._is_own(self._record.token(key))
+        if is_begun and self.places is not None:
             return
         self._waits.making.add(position)
         try:
-            self._child_concurrency = await self._services.child_concurrency(self._identity.workspace_id)
+            self._child_concurrency = limit = await self._services.child_concurrency(self._identity.workspace_id)
+            if limit is None:
+                return
+            places = self._extra_places()
+            if is_begun:
+                places.settle_later(limit)
+                return
+            if self._free_child_slots() <= 0:
+                self._asking.add(key)
+                await places.settle(limit)
         except StoreUnavailable as error:
             self._writer.end = Abandoned(error)
             raise self._writer.end from error
         finally:
+            self._asking.discard(key)
             self._waits.making.discard(position)
-        if self._child_concurrency is None:
-            return
         if self._free_child_slots() > 0:
             self._with_slot.add(key)
             return
@@ -508,13 +524,32 @@ class Calls:
             self.give_child_slots()
             raise
 
+    def _extra_places(self) -> ExtraPlaces:
+        if self.places is None:
+            self.places = ExtraPlaces(
+                self._services.child_places,
+                self._identity,
+                self._writer.fence,
+                self._places_needed,
+                self.give_child_slots,
+                self._waits.beside,
+                is_new=self._is_new,
+            )
+        return self.places
+
     def give_child_slots(self) -> None:
-        """Let calls that wait for a slot start their children, the oldest call first."""
-        if self._child_concurrency is None or self._waits.is_suspended:
+        """Let calls that wait for a slot start their children, the oldest call first; give back places that none needs."""
+        if self.places is None or self._waits.is_suspended:
             return
         for key in self._waits.waiting(_SLOT)[: max(self._free_child_slots(), 0)]:
             self._with_slot.add(key)
             self._waits.wake(key)
+        self.places.settle_later(self._child_concurrency)
+
+    def look_for_places(self) -> None:
+        """Look whether others have given a place to calls that wait, after a nudge."""
+        if self.places is not None and self.waits_for_child_slot:
+            self.places.settle_later(self._child_concurrency, is_nudged=True)
 
     @property
     def waits_for_child_slot(self) -> bool:
@@ -527,11 +562,22 @@ class Calls:
         return self.waits_for_child_slot and self._free_child_slots() > 0
 
     def _free_child_slots(self) -> int:
-        """Return how many more children may be started. A child has ended when its message is in the inbox."""
+        """Return how many more children may be started: the first one, and one for each extra place."""
+        held = 0 if self.places is None else self.places.held
+        most = 1 + held if self._child_concurrency is None else min(1 + held, self._child_concurrency)
+        return most - len(self._children())
+
+    def _children(self) -> set[str]:
+        """Return the calls whose children run, or are about to be started. A child has ended when its message is in the inbox."""
         ended = {message.name for message in self._inbox.waiting.values() if message.kind == CHILD}
         own = {key: token for key, token in self._record.tokens("child").items() if self._is_own(token)}
         running = {key for key, token in own.items() if token["execution_id"] not in ended}
-        return (self._child_concurrency or 0) - len(running | (self._with_slot - own.keys()))
+        return running | (self._with_slot - own.keys())
+
+    def _places_needed(self) -> PlacesNeeded:
+        children = self._children()
+        waiting = (self._asking | set(self._waits.waiting(_SLOT))) - children
+        return PlacesNeeded(max(len(children) + len(waiting) - 1, 0), max(len(children) - 1, 0))
 
     def _is_own(self, token: dict[str, Value]) -> bool:
         """Return whether the token of a call is that of a child of this execution; a fork has its original's tokens."""

@@ -66,7 +66,7 @@ class DeclaredSession(Session):
         self._remade = 0
         """How many commits in a row were planned again, since a commit from outside came first."""
         self._attempts.grants = workflow.grants
-        self._effects = KernelEffects(services, self._identity, writer, self._attempts, self._add_event)
+        self._effects = KernelEffects(services, self._identity, writer, self._attempts, self._add_event, writer.fence)
 
     @property
     def is_running_steps(self) -> bool:
@@ -143,6 +143,7 @@ class DeclaredSession(Session):
             self._add_event(EffectDone(event_of(message)))
             if message.kind == CHILD:
                 self._effects.child_ended(message.name)
+        self._effects.look_for_places()
 
     def _add_event(self, done: EffectDone) -> None:
         self._planner.add(done)
@@ -177,9 +178,14 @@ class DeclaredSession(Session):
             is_same = failure is not None and type(failure).__name__ == error["kind"]
             self._log_failure(error["message"], failure if is_same else None)
         effects = self._planner.landed(self._writer.state)
-        children = [each.child_id for each in effects if isinstance(each, StartChild) and not each.is_again]
-        await self._effects.know_children(children, is_new=self._is_new)
+        await self._effects.know_children([each for each in effects if isinstance(each, StartChild)], is_new=self._is_new)
         self._carry_out(effects)
+        if planned.end is not None:
+            await self._give_back_places()
+
+    async def _give_back_places(self) -> None:
+        if self._effects.places is not None:
+            await self._effects.places.give_back()
 
     async def _commit(self, planned: PlannedCommit, follows: int | None = None) -> None:
         messages = self._messages(planned)
@@ -205,6 +211,7 @@ class DeclaredSession(Session):
 
     async def _end_failed(self, error: Trouble) -> None:
         await self._commit(failed_end(self._writer.state, error))
+        await self._give_back_places()
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:

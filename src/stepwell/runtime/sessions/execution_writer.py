@@ -133,6 +133,11 @@ class ExecutionWriter:
         return self._first is None
 
     @property
+    def fence(self) -> int:
+        """The fence of the session's lease."""
+        return self._terms.fence or 0
+
+    @property
     def is_busy(self) -> bool:
         """True while a commit is under way."""
         return self._is_writing

@@ -36,6 +36,7 @@ from stepwell.model.mutation import RemoveToken, SetResult, SetStatus
 from stepwell.model.record import COMPENSATION, overran, trigger_input
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical, decode, from_value, recode, to_value
+from stepwell.runtime.child_places import ExtraPlaces
 from stepwell.runtime.crash_suspicion import cleared_marks
 from stepwell.runtime.inbox import Message
 from stepwell.runtime.services import Services
@@ -271,6 +272,7 @@ class FunctionSession(Session):
             self._attempts,
             self._unawaited,
             self._elsewhere,
+            is_new=self._is_new,
         )
 
     @cached_property
@@ -280,7 +282,11 @@ class FunctionSession(Session):
     @property
     def is_running_steps(self) -> bool:
         """True while steps or calls of children are under way."""
-        return bool(self._waits.making)
+        return bool(self._waits.making or self._waits.beside)
+
+    @property
+    def _places(self) -> ExtraPlaces | None:
+        return self._calls.places if "_calls" in vars(self) else None  # without a call it has none
 
     # From the start to the end.
 
@@ -357,6 +363,8 @@ class FunctionSession(Session):
         batch += cleared_marks(self._writer.state)
         batch += [*messages.values(), *self._inbox.taking(self._waits.cancel), SetResult(msgspec.Raw(result)), SetStatus(status)]
         await self._writer.commit(batch, rest=FINAL_REST, nudges=tuple(messages))
+        if self._places is not None:
+            await self._places.give_back()
 
     def _news(self, status: Status, result: Value) -> Value:
         """Return the message to the parent."""
@@ -383,6 +391,7 @@ class FunctionSession(Session):
         self._waits.deliver_messages()
         self._calls.cancel_steps()
         self._calls.give_child_slots()
+        self._calls.look_for_places()
         if self._waits.cancel is not None and (children := self._cancelled_children(is_end=False)):
             # If commits are refused now, because the session ends or lost its lease, the end or the next session tells them.
             with suppress(Abandoned, ValidationFailed):
@@ -424,6 +433,8 @@ class FunctionSession(Session):
     def _close(self) -> None:
         self._unawaited.close(self._family.tasks)
         self._waits.stop()
+        if self._places is not None:
+            self._places.close()
         if self._deadline is not None:
             self._deadline.cancel()
 

@@ -61,6 +61,8 @@ class Waits:
         """Whether calls without a record wait for the code to be unwound, until steps of other branches have ended."""
         self.making: set[str] = set()
         """Positions of calls that do something other than wait: meanwhile, the session does not rest."""
+        self.beside: set[asyncio.Task[None]] = set()
+        """Tasks that are no calls, for whose end the session waits before it rests."""
         self.is_suspended = False
         """Whether the code is being unwound: calls on the way out are not executed."""
         self.cancel: Message | None = None

@@ -28,6 +28,7 @@ from stepwell.kernel.protocol import (
 from stepwell.model.record import Metadata
 from stepwell.model.redaction import Redaction
 from stepwell.model.scope import DEFAULT_WORKSPACE
+from stepwell.runtime.child_places import ExtraPlaces, PlacesNeeded
 from stepwell.runtime.services import Services
 from stepwell.runtime.start import seed_of
 from stepwell.runtime.steps.attempt import Attempts
@@ -64,7 +65,9 @@ class KernelEffects:
         execution: HasState,
         attempts: Attempts,
         done: Callable[[EffectDone], None],
+        fence: int,
     ) -> None:
+        self._fence = fence
         self._services, self._identity, self._execution, self._attempts = services, identity, execution, attempts
         self._done = done
         self._tasks: dict[str, _Task] = {}
@@ -78,13 +81,22 @@ class KernelEffects:
         """The children that run, as far as that matters: None until the first is started in a workspace that limits them."""
         self._held: dict[str, StartChild] = {}
         """Children that are started when others have ended, by the tokens that wait for them, the oldest first."""
+        self._asking: set[str] = set()
+        """Tokens whose children ask for an extra place in the tree of the root."""
+        self.places: ExtraPlaces | None = None
+        """The extra places for children, once one is started in a workspace that limits them."""
+        self._beside: set[asyncio.Task[None]] = set()
+        self._has_ended_children = False
+        """Whether children have ended before it was known how many run."""
+        self._limit: int | None = None
+        """The child_concurrency, when a child last asked."""
         self._is_closed = False
         """Whether nothing new is begun: this worker is to stop."""
 
     @property
     def is_busy(self) -> bool:
         """True while anything is under way."""
-        return bool(self._tasks)
+        return bool(self._tasks or self._beside)
 
     def make(self, asked: RunStep) -> None:
         """Begin an attempt, unless it runs already."""
@@ -110,10 +122,24 @@ class KernelEffects:
         """Start a child, unless it is being started already. One too many at once waits until another has ended."""
         self._begin(asked, 0, lambda: self._child(asked))
 
-    async def know_children(self, child_ids: Sequence[str], *, is_new: bool) -> None:
+    async def know_children(self, asked: Sequence[StartChild], *, is_new: bool) -> None:
         """Learn which of the children that are about to be started run already, so that they count before any other is started."""
-        if self._children is None and child_ids and self._identity.workspace_id != DEFAULT_WORKSPACE:
-            self._children = set() if is_new else await self._services.existing(child_ids)
+        limited = [each for each in asked if not each.is_detached]
+        is_first = self._children is None and (limited or self._has_ended_children)
+        if not is_first or self._identity.workspace_id == DEFAULT_WORKSPACE:
+            return
+        limit = await self._services.child_concurrency(self._identity.workspace_id)
+        earlier = [] if is_new else [each.child_id for each in limited if not each.is_again]
+        self._children = await self._services.existing(earlier) if earlier else set()
+        self.places = ExtraPlaces(
+            *(self._services.child_places, self._identity, self._fence),
+            needed=self._places_needed,
+            changed=self._start_held,
+            beside=self._beside,
+            is_new=is_new,
+        )
+        self._limit = limit
+        self.places.settle_later(limit)
 
     @property
     def has_held_children(self) -> bool:
@@ -121,32 +147,64 @@ class KernelEffects:
         return bool(self._held)
 
     def child_ended(self, child_id: str) -> None:
-        """Start a child that waits in the place of one that has ended."""
-        if self._children is not None:
+        """Start a child that waits in the place of one that has ended; give the place back if none waits."""
+        if self._children is None:
+            self._has_ended_children = True
+        else:
             self._children.discard(child_id)
-            if self._held and not self._is_closed:
-                self.start(self._held.pop(next(iter(self._held))))
+            self._start_held()
+            if self.places is not None:
+                self.places.settle_later(self._limit)
+
+    def look_for_places(self) -> None:
+        """Look whether others have given a place to children that wait, after a nudge."""
+        if self.places is not None and self._held:
+            self.places.settle_later(self._limit, is_nudged=True)
 
     def drop_child(self, child_id: str) -> None:
         """Forget a child that waits to be started; one that runs counts until it has ended."""
         self._held = {token_id: asked for token_id, asked in self._held.items() if asked.child_id != child_id}
 
+    def _start_held(self) -> None:
+        """Start the children that wait, the oldest first, as far as there are places."""
+        if not self._is_closed:
+            for token_id in list(self._held)[: max(self._free_places(), 0)]:
+                self.start(self._held.pop(token_id))
+
+    def _free_places(self) -> int:
+        """Return how many more children may be started: the first one, and one for each extra place."""
+        if self._limit is None:
+            return len(self._held)
+        held = 0 if self.places is None else self.places.held
+        return min(1 + held, self._limit) - len(self._children or ())
+
+    def _places_needed(self) -> PlacesNeeded:
+        children = len(self._children or ())
+        return PlacesNeeded(max(children + len(self._held.keys() | self._asking) - 1, 0), max(children - 1, 0))
+
     async def _is_held(self, asked: StartChild) -> bool:
         """Return whether a child has to wait until another has ended; else it counts from now on."""
         children = self._children
-        if children is None or asked.is_detached or asked.child_id in children:
+        if children is None or self.places is None or asked.is_detached or asked.child_id in children:
             return False
-        most = await self._services.child_concurrency(self._identity.workspace_id)
-        if most is not None and len(children) >= most:
-            self._held[asked.token_id] = asked
-            return True
+        self._limit = limit = await self._services.child_concurrency(self._identity.workspace_id)
+        if limit is not None and self._free_places() <= 0:
+            self._asking.add(asked.token_id)
+            try:
+                await self.places.settle(limit)
+            finally:
+                self._asking.discard(asked.token_id)
+            if self._free_places() <= 0:
+                self._held[asked.token_id] = asked
+                return True
         children.add(asked.child_id)
         return False
 
     def abandon(self, token_id: str) -> None:
         """Cancel an attempt whose result is not needed any more."""
         self.missing.discard(token_id)
-        self._held.pop(token_id, None)
+        if self._held.pop(token_id, None) is not None and self.places is not None:
+            self.places.settle_later(self._limit)
         found = self._tasks.pop(token_id, None)
         if found is not None:
             found.task.cancel()
@@ -171,6 +229,8 @@ class KernelEffects:
     def stop(self) -> None:
         """Stop everything."""
         self.last_failure = None
+        if self.places is not None:
+            self.places.close()
         for token_id in list(self._tasks):
             self.abandon(token_id)
 

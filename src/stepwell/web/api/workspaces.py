@@ -50,7 +50,7 @@ class TierBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retention_seconds: Number | UnsetType | None = UNSET
     """How long ended items are kept."""
     child_concurrency: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
-    """How many children of one run run at once."""
+    """How many children run at once below one root."""
     state_keys: Whole | UnsetType | None = UNSET
     """How many keys a workspace's scoped state may have."""
     workflow_state_bytes: Whole | UnsetType | None = UNSET
