@@ -41,7 +41,7 @@ class Pending(Protocol):
 
 
 class Caller(Protocol):
-    """What the tests do with a well, whatever its colour."""
+    """The calls of these tests on a well, blocking or awaited."""
 
     name: str
 

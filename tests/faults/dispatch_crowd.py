@@ -27,7 +27,7 @@ def tell(folder: str, what: str) -> None:
 
 
 def events(folder: Path) -> list[list[str]]:
-    """What was told, in order: a sign and the number of a run."""
+    """Return the reports in order: a sign and the number of a run."""
     return [line.split() for line in (folder / "events").read_text().splitlines()]
 
 

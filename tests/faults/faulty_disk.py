@@ -19,7 +19,7 @@ Image = dict[str, bytes]
 
 @dataclass
 class _File:
-    """What the platter holds of a file, and what was written since its last sync and may be lost."""
+    """The synced bytes of a file, and its writes since the last sync, which may be lost."""
 
     durable: bytes
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
@@ -74,7 +74,7 @@ class FaultyDisk(apsw.VFS):
         self._number, self._is_persistent = 0, False
 
     def cut_power(self, choice: random.Random) -> Image:
-        """What would be found after a power cut now."""
+        """Return the content after a power cut at this moment."""
         return {Path(path).name: file.after(file.survivors(choice)) for path, file in self._files.items()}
 
     def sync(self, file: _File) -> None:
@@ -87,7 +87,7 @@ class FaultyDisk(apsw.VFS):
             file.sync()
 
     def file(self, path: str) -> _File:
-        """What is known of a file; at first, what is in it."""
+        """Return the state of a file; at first, its content."""
         if path not in self._files:
             self._files[path] = _File(Path(path).read_bytes() if Path(path).exists() else b"")
         return self._files[path]

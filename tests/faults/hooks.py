@@ -14,7 +14,7 @@ __all__ = ["Boom", "Trace", "at", "kill_this_process", "points_of"]
 
 
 class Boom(Exception):
-    """What an armed point raises when a test says no more."""
+    """The default error of an armed fault point."""
 
 
 class Trace:

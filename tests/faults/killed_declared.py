@@ -44,7 +44,7 @@ def die_once(where: str) -> None:
 
 
 def effect() -> None:
-    """What a step does outside, once for each of its attempts."""
+    """The outside effect of a step, once for each attempt."""
     here = stepwell.current()
     assert isinstance(here, StepContext)
     leave(here.idempotency_key)

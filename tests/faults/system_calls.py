@@ -34,7 +34,7 @@ class SystemCalls:
         self._unix = apsw.VFS("system calls", "unix")
         self._originals = {name: self._unix.xGetSystemCall(name) for name in _SIGNATURES}
         self._name = ""
-        # SQLite keeps the bare address of a callback, so somebody must keep the callback itself.
+        # SQLite keeps the bare address of a callback, so this object must keep the callback itself.
         self._callbacks = [self._put(name, signature) for name, signature in _SIGNATURES.items()]
         self.was_hit, self.hit = False, threading.Event()
         self._act: Callable[[], None] | None = None

@@ -54,7 +54,7 @@ def original(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> Original:
 
 
 def answer(call: Callable[[], object]) -> object:
-    """What a call gives; an error that says that the store is not sound, or has no such thing, as a value."""
+    """Return the result of a call; an error that reports damage or an absent record is returned as a value."""
     try:
         return call()
     except (StoreUnavailable, NotFound) as error:

@@ -112,7 +112,7 @@ def test_item_whose_worker_renews_is_never_rescued_however_long_its_step_takes(s
 
 
 def leases_of(well: Any, item: Any) -> list[tuple[str, int]]:
-    """Who has an item, and until when: by its own lease before the first commit, by that of the execution afterwards."""
+    """Return the holder of an item and the end of its lease: its own before the first commit, the execution's afterwards."""
     stored = store_under(well).item(item.item_id)
     leased = store_under(well).head(item.execution_id) if stored.status == ItemStatus.DISPATCHED else stored
     return [(leased.holder, leased.lease_until_ms)] if leased is not None and leased.holder is not None else []

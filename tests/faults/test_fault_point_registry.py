@@ -16,7 +16,7 @@ from stepwell import fault_points
 _LITERAL = re.compile(r"""\bfault\(\s*(["'])(?P<point>.*?)\1""")
 
 OTHERS = fault_points.QUEUE_POINTS.keys() | fault_points.LEASE_POINTS.keys()
-"""What an ordinary commit does not come by."""
+"""Fault points that an ordinary commit does not pass."""
 
 
 def named_in(*files: Path) -> set[str]:

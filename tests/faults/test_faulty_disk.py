@@ -137,7 +137,7 @@ def test_commit_on_a_failing_disk_is_refused_or_unknown_and_its_retry_lands(
 
 
 def check_told(caller: Blocking, case: Picture, told: object) -> None:
-    """What the caller was told is what is there: an ack is kept, a refusal wrote nothing, an unknown is one of both."""
+    """The store agrees with the caller's answer: an ack is kept, a refusal wrote nothing, an unknown is one of both."""
     seen, found = world(caller), caller.receipt(case.act.execution_id, case.act.commit_id)
     assert seen in (case.old, case.new)
     assert found == (case.receipt if seen == case.new else None)

@@ -265,7 +265,7 @@ def test_worker_whose_store_says_nothing_ends_in_time_and_hands_nothing_back_aft
             await well.drain(0)
             await work
             gate.set()
-            while writer.is_busy:  # noqa: ASYNC110 - nobody is told of it
+            while writer.is_busy:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.005)
             return worker.holder
 

@@ -16,7 +16,7 @@ from tests.faults.invariants import check_acks, check_chain
 
 from stepwell.fault_points import POINTS
 
-# T01 says one second; a busy machine may take its time, so that here only a wait for somebody who is dead is told from none.
+# T01 says one second. The limit is longer for a busy machine: it only tells a wait for a dead process from none.
 _LONGEST_REOPEN_SECONDS = 60.0
 
 

@@ -28,7 +28,7 @@ from stepwell.stores.postgres import transaction, writer
 pytestmark = pytest.mark.usefixtures("given_clock")
 
 _KINDS: dict[str, type[BaseException]] = {"blocking": Boom, "awaited": asyncio.CancelledError}
-# T01 says five seconds; a busy machine may take its time, so that here only a wait for somebody who is dead is told from none.
+# T01 says five seconds. The limit is longer for a busy machine: it only tells a wait for a dead process from none.
 _LONGEST_REOPEN_SECONDS = 60.0
 
 
@@ -214,7 +214,7 @@ def test_a_process_stopped_past_its_lease_cannot_commit_when_it_goes_on(point: s
 
 
 def end_what_stands_still(site: Site) -> None:
-    """What the server does by itself after some seconds, by the limit that every such transaction sets: here at once."""
+    """End an idle transaction at once, as the server does after the limit that every such transaction sets."""
     with site.server.connect() as connection:
         [(count,)] = connection.execute(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE state = 'idle in transaction'"

@@ -36,7 +36,7 @@ def run_races(races: int, begin: Callable[[int, int], Callable[[], object]], los
         try:
             for race, result in enumerate(results):
                 finish = begin(racer, race)
-                barrier.wait()  # nobody may win before all have begun
+                barrier.wait()  # no caller may win before all have begun
                 try:
                     finish()
                     outcome = "won"

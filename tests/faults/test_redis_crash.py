@@ -31,7 +31,7 @@ _REACHED = [point for point in POINTS if point not in _INSIDE]
 pytestmark = pytest.mark.usefixtures("given_clock")
 
 _KINDS: dict[str, type[BaseException]] = {"exception": Boom, "cancelled": asyncio.CancelledError}
-# T01 says one second; a busy machine may take its time, so that here only a wait for somebody who is dead is told from none.
+# T01 says one second. The limit is longer for a busy machine: it only tells a wait for a dead process from none.
 _LONGEST_REOPEN_SECONDS = 60.0
 
 OpenCaller = Callable[[str], Caller]

@@ -92,7 +92,7 @@ WRITES: dict[str, Callable[[Store], list[Unit]]] = {
 
 
 def view(store: Store) -> tuple[object, ...]:
-    """What users see of a store, without ids, digests and times."""
+    """Return the content of a store as users see it, without ids, digests and times."""
     heads = store.find(ExecutionQuery(limit=100))
     runs = {head.execution_id: (head.revision, head.status, head.holder, walk(store, head.execution_id).ok) for head in heads}
     return runs, content(store), statuses(store)
@@ -129,7 +129,7 @@ class Places:
             store.close()
 
     def undisturbed(self, name: str) -> tuple[object, int]:
-        """What a write comes to when nothing goes wrong, and how many packets it sends."""
+        """Return the result of an undisturbed write, and the number of packets that it sends."""
         direct, through = self.open()
         units, packets = WRITES[name](direct), 0
 

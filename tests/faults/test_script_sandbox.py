@@ -47,7 +47,7 @@ def patient_well() -> Iterator[Stepwell]:
 
 
 def outcome(well: Stepwell, code: str) -> str:
-    """What a script gives, or how its run failed, as a text."""
+    """Return a script's result, or the failure of its run, as a text."""
     try:
         return repr(well.start(define("hostile", script(code), version=next(_versions)), {}).result(WAIT))
     except ExecutionFailed as error:

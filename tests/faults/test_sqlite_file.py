@@ -1,4 +1,4 @@
-"""What must hold around SQLite's own files and handles, whatever strikes the process."""
+"""SQLite's own files and handles stay sound after any failure of the process."""
 
 from __future__ import annotations
 

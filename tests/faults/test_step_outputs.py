@@ -90,7 +90,7 @@ class Story:
 
 
 def expected_endings(order: tuple[str, ...]) -> tuple[dict[str, str], str | None]:
-    """Who succeeds and how the others fail, from the rules alone; and the commit that is recorded before the deletion."""
+    """Return the winners and the errors of the others by the rules alone, and the commit that is recorded before the deletion."""
     recorded: str | None = None
     is_deleted, revision = False, 0
     begun: dict[str, int] = {}

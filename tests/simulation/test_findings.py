@@ -1,4 +1,4 @@
-"""What the simulator has found, each as a test of its own: a seed means something else as soon as the simulator changes."""
+"""Findings of the simulator, each as a test of its own: a seed means something else as soon as the simulator changes."""
 
 from __future__ import annotations
 
