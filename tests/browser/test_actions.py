@@ -1,4 +1,4 @@
-"""What people do on the pages: with keys alone, without JavaScript, on a phone, and while the page follows by itself."""
+"""Actions on the pages: with keys alone, without JavaScript, on a phone, and while the page follows by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the two ways to write to PostgreSQL share: one path for ordinary groups, one for all others."""
+"""Helpers for tests of the two ways to write to PostgreSQL: one path for ordinary groups, one for all others."""
 
 from __future__ import annotations
 

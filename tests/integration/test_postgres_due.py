@@ -40,7 +40,7 @@ def connection(postgres_server: PostgresServer, postgres_url: str, postgres_sche
 
 
 def settle(connection: psycopg.Connection[Any], schema: str, statistics: str, mode: str) -> None:
-    """What the server knows of the table, and for how many runs of a statement it plans."""
+    """Set the server's statistics of the table, and for how many runs of a statement it plans."""
     if statistics:
         connection.execute(f"{statistics} {schema}.executions")
     connection.execute(f"SET plan_cache_mode = force_{mode}_plan")

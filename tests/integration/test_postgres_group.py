@@ -138,7 +138,7 @@ def test_last_commit_alone_is_a_short_statement(store: PostgresStore, monkeypatc
 
 
 def history(store: PostgresStore) -> list[object]:
-    """What becomes of items and executions in groups, some of it refused."""
+    """Outcomes of items and executions in groups, some of them refused."""
     a, b, c, d, e = taken(store, "a", "b", "c", "d", "e")
     stale = replace(e, fence=e.fence + 1)
     outcomes = store.write(
@@ -309,7 +309,7 @@ def test_listeners_are_told_that_items_ended_but_not_that_they_run(
 
 
 def told(store: PostgresStore, heard: queue.Queue[str], word: str) -> set[str]:
-    """What was heard up to a change of state that is made now, without that; topics come in the order of their commits."""
+    """Return the topics heard before a change of state that is made now; they come in the order of their commits."""
     landed(write(store, StateBatch((put(word),))))
     topics: set[str] = set()
     while (topic := heard.get(timeout=_PATIENCE_SECONDS)) != "state":

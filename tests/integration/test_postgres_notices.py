@@ -83,7 +83,7 @@ def test_listener_comes_back_when_its_connection_is_ended(
 
 
 def test_listener_is_not_told_of_what_its_own_store_writes(store: PostgresStore, other: PostgresStore) -> None:
-    """Who writes tells it; to hear it again would have everybody look twice."""
+    """A store does not receive its own notifications: it has told its listeners already."""
     topics = queue.Queue[str]()
     store.listen(topics.put)
     heard(topics, "")

@@ -29,7 +29,7 @@ def proxy(postgres_server: PostgresServer) -> Iterator[Proxy]:
 
 
 def refusal(open_url: OpenUrl, url: str, kind: type[StoreUnavailable] = StoreUnavailable) -> str:
-    """What opening says, which must be said while the server is as it is: who waits for it comes to no end."""
+    """Return the error of opening, which must come while the server is in this state."""
     with pytest.raises(kind) as caught:
         open_url(url)
     assert type(caught.value) is kind

@@ -47,7 +47,7 @@ def test_every_isolation_level_gives_the_same_results(isolation: str, open_url: 
             view.follow()
             outcome = write(store, view.commit(ops=(Increment(SCOPE, "wins"),)))
             wins[number] += isinstance(outcome, Written)
-            # Write skew: both see that nobody is on duty, and both would go on duty.
+            # Write skew: both see that the duty is free, and both would take it.
             write(store, StateBatch((put(f"duty-{turn}", number, expected=0, strict=False), Increment(SCOPE, f"asked-{turn}"))))
 
     threads = [threading.Thread(target=race, args=(number,)) for number in range(len(stores))]

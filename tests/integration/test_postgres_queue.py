@@ -95,12 +95,12 @@ class Outside:
             connection.rollback()
 
     def claim(self, connection: Session, most: int = 10) -> list[tuple[object, ...]]:
-        """What a claim takes in this transaction."""
+        """Return the items that a claim takes in this transaction."""
         query = f"SELECT * FROM {self._schema}.claim_items('outside', 60000, %s, '{{}}', '{{}}', 0)"
         return connection.execute(query, [most]).fetchall()
 
     def run_claim_statement(self, connection: Session) -> list[tuple[object, ...]]:
-        """What the store's own statement claims in this transaction, with the locks that it takes."""
+        """Return the items that the store's own statement claims in this transaction, with the locks that it takes."""
         arguments = ["outside", 60_000, 10, list[str](), list[str](), 0]
         return psycopg.RawCursor(connection).execute(statements_of(self._schema)["claim_items"], arguments).fetchall()
 
@@ -111,7 +111,7 @@ class Outside:
                 pass
 
     def gather_statistics(self, command: str) -> None:
-        """What the server does by itself, at a time of its own, which is a matter of luck: ANALYZE, or VACUUM ANALYZE.
+        """Run ANALYZE or VACUUM ANALYZE, which autovacuum runs at a time that no test can choose.
 
         From here on it does not: the plans of a test are those for these statistics.
         """

@@ -1,4 +1,4 @@
-"""What only the PostgreSQL store has: names longer than an index, row-level security, poolers."""
+"""Features of the PostgreSQL store alone: names longer than an index, row-level security, poolers."""
 
 from __future__ import annotations
 

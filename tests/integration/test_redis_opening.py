@@ -173,7 +173,7 @@ def test_read_only_replica_is_refused(own_server: RedisServer, redis_server: Red
 def test_primary_turned_replica_refuses_writes_until_it_is_primary_again(own_server: RedisServer) -> None:
     with Stepwell(own_server.url()) as well, own_server.client() as client:
         well.create("run")
-        # A replica of nobody: it keeps its data, and waits for a primary that never comes.
+        # A replica without a primary: it keeps its data, and waits for a primary that never comes.
         client.config_set("replica-serve-stale-data", "yes")
         client.replicaof("127.0.0.1", str(free_port()))
         with pytest.raises(StoreUnavailable, match="read-only replica"):

@@ -349,7 +349,7 @@ def test_what_cannot_be_read_is_a_problem_that_verifying_finds(site: Site, part:
 
 
 def asked(operation: Any) -> Any:
-    """What an operation that only reads comes to."""
+    """Return the result of an operation that only reads."""
     effect = operation.send(None)
     while True:
         try:

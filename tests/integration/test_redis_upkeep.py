@@ -1,4 +1,4 @@
-"""What Redis is left with: the TTL of executions, the index beside the data, and sweeping what has ended."""
+"""Clean-up in Redis: the TTL of executions, the index beside the data, and the sweep of ended executions."""
 
 from __future__ import annotations
 

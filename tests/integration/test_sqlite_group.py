@@ -75,7 +75,7 @@ def test_commits_of_a_group_keep_their_signatures(store: SQLiteStore) -> None:
 
 
 def test_group_of_commits_of_one_kind_is_not_written_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it cannot write is written commit by commit, which takes several times as long."""
+    """Units that it cannot write are written commit by commit, which takes several times as long."""
     ran: list[str] = []
 
     def trace(connection: apsw.Connection) -> None:

@@ -31,7 +31,7 @@ class WorkerProcess:
         return self.process.wait(timeout)
 
     def output(self) -> str:
-        """What it wrote, once it has ended."""
+        """Return its output, once it has ended."""
         assert self.process.stdout is not None
         return self.process.stdout.read().decode(errors="replace")
 

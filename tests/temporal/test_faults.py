@@ -376,7 +376,7 @@ def test_retried_run_of_temporal_is_left_alone_by_stepwells_own_worker(url: str,
                 run.result(timeout=20)
         ready.append(True)
         run.retry()
-        run.signal("go", "to Temporal")  # wakes it while nobody holds it
+        run.signal("go", "to Temporal")  # wakes it while no worker holds it
         time.sleep(1.5)
         assert "u" not in {key for key, each in well.load(run.execution_id).steps.items() if str(each.status) == "COMPLETED"}
         with TemporalWorker(url, address=temporal_server.address, grace_seconds=1):

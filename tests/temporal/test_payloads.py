@@ -1,4 +1,4 @@
-"""What a Temporal server is given: payloads over its limit stay in the store, and with keys it sees nothing in the clear."""
+"""Payloads for a Temporal server: payloads over its limit stay in the store, and with keys it sees nothing in the clear."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators see and do on the server: names, summaries, search attributes, queues, TLS, deployments, workers that stop."""
+"""The view of operators on the server: names, summaries, search attributes, queues, TLS, deployments, workers that stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hostile and broken clients send: large, slow, compressed, malformed. The server refuses it and goes on."""
+"""Hostile and broken requests: large, slow, compressed, malformed. The server refuses them and goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may call: tokens, sessions, roles, and a route table that refuses everybody else."""
+"""Access: tokens, sessions, roles, and a route table that refuses all other callers."""
 
 from __future__ import annotations
 

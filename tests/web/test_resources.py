@@ -1,4 +1,4 @@
-"""What else than runs the API serves: queue, schedules, definitions, workspaces, state, conversations, locks, tokens, audit."""
+"""Resources of the API beside runs: queue, schedules, definitions, workspaces, state, conversations, locks, tokens, audit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server keeps in the store, on each store: keys that land with their run, tokens, tickets, locks, the audit, cursors."""
+"""Records of the server in each store: keys that land with their run, tokens, tickets, locks, the audit, cursors."""
 
 from __future__ import annotations
 
