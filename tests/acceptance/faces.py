@@ -22,7 +22,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """What a coroutine comes to."""
+        """Return the result of a coroutine."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
     def close(self) -> None:

@@ -38,7 +38,7 @@ class Acting:
 
     @property
     def steps(self) -> dict[str, str]:
-        """What is on record, in the order of its recording: keys, and how each ended."""
+        """Return the recorded steps in order: keys, and the outcome of each."""
         return {key: str(step.status) for key, step in self.well.load(self.run.execution_id).steps.items()}
 
     @property

@@ -304,7 +304,7 @@ def test_given_up_child_holds_its_slot_until_it_ends(well: Stepwell) -> None:
 
 
 def test_limit_holds_at_once_in_a_new_workspace(well: Stepwell) -> None:
-    """What the worker knows of the other workspaces is kept for a second; it must not let the children of a new one all run."""
+    """The worker caches the limits of workspaces for a second; that must not let all children of a new one run."""
     limited(well, 1)
     well.start(family, 1, workspace="acme").result(WAIT)
     well.workspaces.put("new", tier="few")

@@ -183,7 +183,7 @@ def test_terminated_run_gives_its_lease_back(gate: Shell):
 
 
 def on_terminal(shell: Shell, *arguments: str, **environ: str) -> str:
-    """What a command writes to a terminal, standard output and standard error together."""
+    """Return the output of a command on a terminal, standard output and standard error together."""
     ours, theirs = pty.openpty()
     surroundings = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     surroundings |= {"STEPWELL_URL": shell.url, "TERM": "xterm", "PYTHONUTF8": "1", "COLUMNS": "100"} | environ

@@ -58,7 +58,7 @@ def plain(cents: int) -> int:
 
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    """What a program with a tracer provider exports."""
+    """Return the spans that a program with a tracer provider exports."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(opentelemetry.trace, "_TRACER_PROVIDER", provider)

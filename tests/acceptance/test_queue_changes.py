@@ -56,7 +56,7 @@ def queue(well: Any, **changes: Any) -> Operation[Any]:
 
 
 def shown(well: Any, change: Callable[..., Any]) -> Any:
-    """What has become of the thing that an operation changes."""
+    """Return the record that an operation changes, as it is now."""
     if change is workspace:
         return well.workspaces.get("acme")
     return well.queue.get("mail") if change is queue else next(each for each in well.workspaces.tiers() if each.name == "gold")

@@ -32,7 +32,7 @@ def test_item_whose_notification_was_lost_is_found_by_the_poll(
 ):
     """E5: asked for by another process, and no word of it comes."""
     assert POLL_SECONDS == 5
-    monkeypatch.setitem(Dispatcher.__init__.__kwdefaults__, "poll_seconds", 0.1)  # so that nobody waits for it here
+    monkeypatch.setitem(Dispatcher.__init__.__kwdefaults__, "poll_seconds", 0.1)  # so that the tests do not wait for a poll
     url = url_of(store, request)
     with Stepwell(url, worker=False) as asking:
         monkeypatch.setattr(type(store_under(asking)), "listen", lambda _, wake: deaf(wake))

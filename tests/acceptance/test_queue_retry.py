@@ -369,7 +369,7 @@ def blocking_well(queue_url: str) -> Iterator[Stepwell]:
 
 
 def lose_item(well: Stepwell, item: Any) -> None:
-    """What is left of an item whose claims were lost, as often as it has attempts."""
+    """Return an item whose claims were lost as often as it has attempts."""
     write_unit_or_raise(well, ItemMark(item.item_id, "FAILED", error="nobody came back"))
     assert (item.state().status, item.run().status()) == (ItemStatus.FAILED, Status.PENDING)
 
@@ -391,7 +391,7 @@ def test_a_run_whose_item_ended_without_it_can_be_retried_once_more(blocking_wel
 
 
 def test_an_item_whose_run_is_deleted_just_after_it_was_retried_ends_at_its_turn(blocking_well: Stepwell):
-    """Whoever deletes it has looked before the retry. Ids are never used twice, so nobody can start it any more."""
+    """The deleting caller read it before the retry. Ids are never used twice, so that no worker can start it any more."""
     well = blocking_well
     item = failed(well)
     is_broken.clear()

@@ -1,4 +1,4 @@
-"""What the queue says of itself: figures, metrics, the demand for workers, and why an item waits."""
+"""The queue's own reports: figures, metrics, the demand for workers, and why an item waits."""
 
 from __future__ import annotations
 

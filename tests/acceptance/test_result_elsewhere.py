@@ -1,4 +1,4 @@
-"""Whoever waits for a run of another process is told soon after its end, whatever the store says of it."""
+"""A wait for a run of another process ends soon after the run, with any store's kind of notification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked for wrongly is refused at once, with a message that says what to do, and nothing is written."""
+"""Wrong requests are refused at once, with a message that says what to do, and nothing is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs say about themselves: which limit ended them, how far they came, and what they refuse."""
+"""Messages of runs: which limit ended them, how far they came, and which answers they refuse."""
 
 from __future__ import annotations
 

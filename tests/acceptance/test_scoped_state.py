@@ -283,7 +283,7 @@ def test_what_is_read_is_a_copy(well: Stepwell) -> None:
     assert scope.get("k") == {"a": [1]}
 
 
-# Watching what is there already; what comes later is in test_watch.
+# Watching keys that exist already; later changes are in test_watch.
 
 
 def test_changes_since_a_revision(well: Stepwell) -> None:

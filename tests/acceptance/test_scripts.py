@@ -378,7 +378,7 @@ NAMES = {
     "step.state": "get set delete list",
     "os": "time date",
 }
-"""What scripts of the origin call, by the object that they call it on."""
+"""Functions that scripts of the origin call, by their object."""
 
 
 def test_every_name_that_scripts_of_the_origin_call_is_there(well: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a well is made of: wrong settings are refused at once, and what it is can be seen without its secrets."""
+"""Settings of a well: wrong ones are refused at once, and all are shown without their secrets."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_a_task_hears_of_a_write_of_another_well(url: str, clock: FakeClock) -> 
             assert await cache.get("k") == 1
             await other.state.globals.set("k", 2)
             async with asyncio.timeout(LONG):
-                while await cache.get("k") == 1:  # noqa: ASYNC110 - nobody tells when the cache was told
+                while await cache.get("k") == 1:  # noqa: ASYNC110 - there is no event for an invalidated cache
                     await asyncio.sleep(0.01)
             assert await cache.get("k") == 2
             cache.close()
@@ -258,7 +258,7 @@ def test_a_closed_cache_asks_the_store_each_time(well: Stepwell, reads: Reads) -
 
 
 def test_news_between_a_read_and_its_keeping_are_not_missed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks after the news never gets what was read before it, not even for a moment."""
+    """A read after the notification never returns an older value, not even for a moment."""
     with Stepwell(url) as well:
         well.state.globals.set("k", "old")
         monkeypatch.setattr(store_under(well), "listen", lambda wake: lambda: None)

@@ -227,7 +227,7 @@ def test_reject_on_two_wells_has_exactly_one_winner_each_time(url: str, clock: F
 
 
 def together(how: str, values: list[Any]) -> Any:
-    """What values come to when they are merged one after the other into a key that is not there."""
+    """Return the result of merging values in turn into an absent key."""
     outcome = resolve(
         [Merge("global/", "k", _raw(value), how) for value in values],
         lambda scope, key: None,

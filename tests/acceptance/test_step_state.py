@@ -137,7 +137,7 @@ DECLARED_TAKING = define("taking_declared", call("s.take", {"pieces": "{{ trigge
 
 @pytest.mark.parametrize("way", [taking, DECLARED_TAKING], ids=["function", "declared"])
 def test_conflict_of_state_is_retried_by_the_policy_of_the_step(well: Any, way: Any) -> None:
-    """What one attempt read is not what the next one writes: each decides anew."""
+    """Each attempt reads anew, and writes by its own reads."""
     well.state.custom("stock").set("lamps", 10)
     before_attempt[1] = lambda: well.state.custom("stock").set("lamps", 6)
     run = well.start(way, 1)

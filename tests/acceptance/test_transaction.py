@@ -245,7 +245,7 @@ def test_commit_that_was_not_begun_follows_the_newest_whatever_is_at_hand(open_w
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_commit_that_was_not_begun_is_refused_by_the_newest_state_alone(open_well: OpenWell, url: str) -> None:
-    """What seems wrong by the state at hand is looked at again, and what is wrong stays so."""
+    """A change that is invalid for the cached state is validated again on the newest one; an invalid one stays refused."""
     mine, other = open_well(url), open_well(url)
     mine.create("run")
     with other.transaction("run") as tx:

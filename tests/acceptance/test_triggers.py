@@ -1,4 +1,4 @@
-"""What started a run: its typed trigger, in code, in templates and in its record, and its names and ids."""
+"""The trigger of a run: typed, in code, in templates and in its record, and its names and ids."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_well_is_a_context_manager_and_may_be_closed_twice(open_well: OpenWell) 
 
 @pytest.mark.parametrize("url", ["memory://shared", "memory:///shared", "memory://?ttl=5", "memory:name", "MEMORY://x"])
 def test_memory_has_no_name_and_no_options(url: str) -> None:
-    """Whoever names it expects two wells to meet there."""
+    """A name in the URL would mean that two wells share the store."""
     for face in (Stepwell, AsyncStepwell):
         with pytest.raises(InvalidInput, match=r"no name and no options.*write memory://"):
             face(url)

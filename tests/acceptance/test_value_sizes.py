@@ -96,7 +96,7 @@ WAYS: dict[str, Callable[[Any, int], Any]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("limits", [Limits(), LARGE], ids=["default", "raised"])
 def test_value_as_large_as_it_may_be_passes_everywhere(open_well: OpenWell, url: str, limits: Limits, way: str) -> None:
-    """What is put around a value on its way, such as who tells it, is not held against it."""
+    """The envelope of a value, such as the sender's name, does not count to its size."""
     size = limits.value_bytes - 2  # the quotes
     assert WAYS[way](open_well(url, limits=limits), size) == size
 

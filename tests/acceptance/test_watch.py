@@ -65,7 +65,7 @@ def test_many_watchers_all_see_the_same(open_well: OpenWell, url: str) -> None:
 
 
 def test_watch_ends_when_its_scope_is_idle_however_busy_others_are(open_well: OpenWell, url: str) -> None:
-    """One that counts the noise of others as its own comes to no end: the test's own time limit tells."""
+    """A watch that counts changes of other keys as its own never ends; the time limit of the test shows it."""
     well, stop = open_well(url), threading.Event()
 
     def noise() -> None:

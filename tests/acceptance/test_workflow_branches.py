@@ -384,7 +384,7 @@ def test_run_that_is_retried_makes_what_the_failure_had_cancelled(well: TestWell
     assert run.result(WAIT) == ["bad", "b"]
 
 
-# Tasks that nobody waits for.
+# Tasks that the code does not await.
 
 
 async def rests(name: str) -> Any:

@@ -102,7 +102,7 @@ async def waits_after_setting(kind: str) -> list[Any]:
 
 @pytest.mark.parametrize("kind", WAITS)
 def test_variable_that_was_set_right_before_a_wait_is_not_set_again_after_it(well: TestWell, kind: str) -> None:
-    """What the code did before a wait has landed with it."""
+    """Changes before a wait land in the commit of the wait."""
     run = well.start(waits_after_setting, kind)
     well.clock.advance("1m")
     assert (run.status(), run.state().get_variable("visits")) == (Status.WAITING, 1)

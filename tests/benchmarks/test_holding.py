@@ -1,4 +1,4 @@
-"""What the benchmarks of locks do with a lock: nothing here looks at how fast that is."""
+"""The use of locks in the lock benchmarks, without a look at their speed."""
 
 from __future__ import annotations
 

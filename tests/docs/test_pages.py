@@ -1,4 +1,4 @@
-"""What the pages show runs, and what they point to is there."""
+"""The code of pages runs, and their links lead to existing targets."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ TERMS = {
     "logging": "how-to/logging.md",
     "traceback": "how-to/debugging.md",
 }
-"""What newcomers search for, and the page that has it in a heading."""
+"""Terms that newcomers search for, and the page that has each in a heading."""
 
 
 @pytest.fixture(scope="module")

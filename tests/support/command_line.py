@@ -61,12 +61,12 @@ class Done(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """What it wrote, as one JSON value."""
+        """Return the output as one JSON value."""
         return json.loads(self.out)
 
     @property
     def lines(self) -> list[Any]:
-        """What it wrote, as JSON lines."""
+        """Return the output as JSON lines."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""What stands between a client and a server: it listens on loopback, in a thread of its own, and ends with its block."""
+"""A loopback server between a client and its server: it runs in a thread of its own, and ends with its block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the steps of a test module note and wait for lives in its globals; each test begins with all of that as new."""
+"""Steps of a test module keep notes and events in its globals; each test begins with new ones."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ class PostgresServer:
                         raise
 
     def complaints(self, since: int = 0) -> str:
-        """What the server has logged, from a place on."""
+        """Return the server's log from an offset on."""
         return (self.folder / "log").read_text()[since:]
 
     def _run(self, program: str, *words: str) -> None:

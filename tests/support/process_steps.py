@@ -76,7 +76,7 @@ def tell(what: str) -> None:
 
 @step(process=True)
 def nothing_a_process_can_give():
-    """What it gives is no value."""
+    """Return something that is no value."""
     return object()
 
 

@@ -20,7 +20,7 @@ _CHUNK = 65_536
 
 
 class Verdict(Enum):
-    """What becomes of a piece that a client sent."""
+    """The fate of a packet from a client."""
 
     PASS = "it goes to the server"
     CUT = "it does not reach the server, and both sides see the connection end"

@@ -22,7 +22,7 @@ def _name(*parts: str) -> str:
 
 
 class _Wanted:
-    """What should be there, by the part of a key's name behind the queue's."""
+    """Return the expected indexes, by the part of a key's name after the queue's."""
 
     def __init__(self) -> None:
         self.sets: defaultdict[str, set[str]] = defaultdict(set)

@@ -35,7 +35,7 @@ class Declined(Exception):
 
 @dataclass
 class Order:
-    """What is ordered."""
+    """An order."""
 
     item: str
     cents: int

@@ -58,14 +58,14 @@ def step(name: str = "charge", output: object = None, status: str = "COMPLETED")
 
 
 def batch_of(change: Callable[[Buffer], object], limits: Limits = LIMITS) -> list[Planned]:
-    """What a transaction collects from these calls."""
+    """Return the batch that a transaction collects from these calls."""
     buffer = Buffer(limits)
     change(buffer)
     return buffer.batch()
 
 
 def draft_of(state: State, change: Callable[[Buffer], object], limits: Limits = LIMITS) -> Draft:
-    """What these calls come to on a state, without applying it."""
+    """Return the result of these calls on a state, without applying it."""
     return plan(state, batch_of(change, limits), limits, is_counted=True)
 
 

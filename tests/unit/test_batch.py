@@ -157,7 +157,7 @@ def test_stored_mutations_are_pure_data_that_comes_back() -> None:
 
 
 def test_stored_mutations_are_held_to_the_rules_too() -> None:
-    """What replays a stored commit cannot rely on the buffer having checked it."""
+    """Replay of a stored commit cannot rely on the checks of the buffer."""
     for mutation in (SetContext(msgspec.Raw(b"[]")), SetMetadata(msgspec.Raw(b"[]")), SetStatus("ROCKET"), EnterScope("")):
         with pytest.raises(InvalidInput):
             Chain().commit([mutation])

@@ -256,7 +256,7 @@ def test_rate_holds_whatever_is_given_back(rate: float, turns: list[tuple[int, i
 def test_start_gives_back_less_the_later_it_comes() -> None:
     due = later_rate_ms(1, 0, NOW, 1)
     assert [earlier_rate_ms(1, due, NOW, NOW + held) for held in (0, 400, 1_000, 9_000)] == [NOW, NOW + 400, due, due]
-    assert earlier_rate_ms(1, due, NOW, NOW - 5) == NOW  # a clock that was set back gives nobody more than was counted
+    assert earlier_rate_ms(1, due, NOW, NOW - 5) == NOW  # a clock that was set back grants no more than was counted
 
 
 @pytest.mark.parametrize("rate", [None, 0])

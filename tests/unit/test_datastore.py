@@ -29,7 +29,7 @@ def data() -> DataStore:
 
 
 def race(threads: int, act: Callable[[int], object]) -> list[object]:
-    """What each of several threads gets that all do it at the same moment; an error is what it got."""
+    """Return the results of several threads that call at the same moment; an error counts as a result."""
     barrier = threading.Barrier(threads)
 
     def run(number: int) -> object:

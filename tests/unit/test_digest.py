@@ -21,7 +21,7 @@ GOLDEN = json.loads((Path(__file__).parent / "golden" / "digests.json").read_tex
 
 
 def golden_digests() -> dict[str, object]:
-    """What must stay as it is for ever: the digests of known things."""
+    """The digests of known values must never change."""
     chain = story()
     return {
         "empty": EMPTY,

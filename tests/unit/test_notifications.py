@@ -122,7 +122,7 @@ def test_a_wait_ends_in_time_without_news(notifications: Notifications) -> None:
 
 @pytest.fixture
 def _endless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is not woken sleeps until the time limit of the test."""
+    """A waiter that is not woken sleeps until the time limit of the test."""
     monkeypatch.setattr(module, "_LONGEST_SLEEP_SECONDS", 600)
 
 

@@ -13,7 +13,7 @@ from stepwell.stores.postgres.statements import integers, texts
 
 
 def cells(packed: bytes, kind: int) -> list[bytes | None]:
-    """What stands in an array, read as the server reads it."""
+    """Return the elements of an array, read as the server reads it."""
     dimensions, has_nulls, element, count, first = struct.unpack_from("!iiIii", packed)
     assert (dimensions, has_nulls, element, first) == (1, 1, kind, 1)
     found: list[bytes | None] = []

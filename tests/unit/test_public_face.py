@@ -74,7 +74,7 @@ def test_all_is_sorted_and_complete() -> None:
 
 
 def imports_for_type_checkers() -> list[ast.ImportFrom]:
-    """What type checkers are told that the package has, since they do not see what is fetched late."""
+    """Return the imports for type checkers, which do not see names that are fetched late."""
     [block] = [node for node in ast.parse(Path(stepwell.__file__).read_text()).body if isinstance(node, ast.If)]
     return [node for node in block.body if isinstance(node, ast.ImportFrom)]
 

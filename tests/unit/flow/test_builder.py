@@ -49,7 +49,7 @@ from stepwell.flow.language.template import StateKey, state_keys
 
 
 class Registered:
-    """What a decorator makes of a function, as far as a definition cares."""
+    """The parts of a decorated function that a definition reads."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -52,7 +52,7 @@ Area = tuple[float, float, float, float]
 
 
 def areas(definition: Definition) -> list[tuple[object, Area]]:
-    """What must not overlap, and the rectangle that it takes."""
+    """Yield each shape that must not overlap another, with its rectangle."""
     found: list[tuple[object, Area]] = []
     for shape in lay_out(Outline(definition).root).placed():
         if isinstance(shape, Box):

@@ -36,7 +36,7 @@ def test_a_long_list_of_alternatives_is_not_deep() -> None:
 
 @pytest.fixture
 def spent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What evaluations pay for, one charge after the other."""
+    """The charges of evaluations, in order."""
     charges: list[int] = []
 
     class Recorded(expression._Run):

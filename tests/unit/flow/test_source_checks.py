@@ -1,4 +1,4 @@
-"""What ``stepwell check`` finds in the code of workflow functions."""
+"""Faults that ``stepwell check`` finds in the code of workflow functions."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_workflows_inside_of_functions_may_take_turns() -> None:
 
 
 def test_replaced_function_cannot_be_called_or_started() -> None:
-    """What has its name is another function, which would run instead of it."""
+    """The name belongs to another function, which would run instead."""
 
     def make(text: str) -> tuple[object, object]:
         return step(name="place.made")(lambda: text), workflow(name="place.made")(lambda: text)

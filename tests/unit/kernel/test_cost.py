@@ -1,4 +1,4 @@
-"""What a step costs does not depend on how many there are: counted in calls of functions, which no other process can slow down."""
+"""The cost of a step does not depend on their number: counted in calls of functions, which no other process can slow down."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from stepwell.kernel.soundness.explorer import Exploration, check, explore
 
 
 def explored(*nodes: Any, **bounds: int) -> Exploration:
-    """What exploring finds, of a definition that nobody has checked."""
+    """Explore a definition that was not checked."""
     return explore(Definition(name="w", root=sequence(*nodes)), **bounds)
 
 

@@ -1,4 +1,4 @@
-"""What joins, loops and times remember of their order, also when a run is taken up again."""
+"""The recorded order of joins, loops and times, also after a resume."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def asked_for(driver: Driver) -> list[str]:
 
 
 def outcome(driver: Driver) -> tuple[object, ...]:
-    """What others see of a run."""
+    """Return the visible state of a run."""
     view = driver.view
     return driver.end, view.steps, view.loops, view.tokens.keys(), asked_for(driver), driver.inbox, driver.kernel.soonest_ms
 

@@ -27,7 +27,7 @@ def test_scope_hears_a_signal_that_came_before_it_began() -> None:
 
 
 def test_cancelled_scope_whose_undoing_failed_is_a_failure_though_it_may_be_cancelled() -> None:
-    """What it did is still there, so nobody can go on as if it were not."""
+    """Its effects remain, so the run cannot continue as if it had not run."""
     inside = sequence(call("book", compensate="unbook"), signal("never"))
     driver = Driver(define("w", scope(inside, timeout="1s", on_cancel="continue"), "after"), steps={"unbook": boom})
     driver.answer()

@@ -66,7 +66,7 @@ def first_write(well: Stepwell, operation: Any) -> Write:
 
 
 def finished(well: Stepwell, operation: Any, effect: Any) -> Any:
-    """What the rest of an operation comes to."""
+    """Return the result of the rest of an operation."""
     while True:
         answer = run_operation(well, effects(effect))
         try:

@@ -18,7 +18,7 @@ NOTHING: Any = None
 
 
 def recovered(answers: list[list[Any]], **fields: Any) -> tuple[list[str], int]:
-    """What a recovery gives whose units are answered so, and how many of the answers it did not ask for."""
+    """Return the result of a recovery whose units get these answers, and the number of unused answers."""
     operation = QueueOperations(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING).recover(**fields)
     left, effect = list(answers), next(operation)
     while True:

@@ -1,4 +1,4 @@
-"""What a step costs from end to end: commits that are shared, and work that does not grow with what was done before."""
+"""The cost of a step from end to end: commits that are shared, and work that does not grow with what was done before."""
 
 from __future__ import annotations
 
