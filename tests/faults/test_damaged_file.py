@@ -52,3 +52,30 @@ def test_health_names_what_a_damaged_page_stops(tmp_path: Path, damaged: str, ta
                 pass  # the test's own time limit ends this
         assert not health.is_ok
         assert "damaged" in (health.parts["commits"] if task is None else health.parts["worker"])
+
+
+def tables(path: Path) -> list[str]:
+    with apsw.Connection(str(path)) as db:
+        names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'")]
+    db.close()
+    return names
+
+
+def test_health_notices_the_damage_of_any_table(tmp_path: Path) -> None:
+    """A damaged table may also keep the file from being opened, which says it as well."""
+    path = tmp_path / "well.db"
+    with Stepwell(f"sqlite:///{path}", worker=False) as well:
+        well.start(damaged_chore, 1)
+    whole = path.read_bytes()
+    noticed: list[str] = []
+    for name in (names := tables(path)):
+        path.write_bytes(whole)
+        damage(path, name)
+        try:
+            with Stepwell(f"sqlite:///{path}", worker=False) as well:
+                if "damaged" in well.health().parts["read"]:
+                    noticed.append(name)
+        except Corrupted:
+            noticed.append(name)
+    assert noticed == names
+    assert "snapshots" in names

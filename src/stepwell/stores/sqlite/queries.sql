@@ -195,6 +195,24 @@ ORDER BY key LIMIT ?6;
 SELECT key, data, revision, expires_ms, ttl_ms, sliding FROM state_entries
 WHERE scope = ?1 AND revision > ?2 ORDER BY revision, key;
 
+-- name: probe
+-- Read the first row of every table, so that a damaged one is noticed: the pages on the way to it, whatever the table's size. The
+-- conditions keep SQLite from reading an index in the table's place.
+SELECT 1 FROM (SELECT 1 FROM executions NOT INDEXED LIMIT 1)
+UNION ALL SELECT 1 FROM (SELECT 1 FROM commits NOT INDEXED LIMIT 1)
+UNION ALL SELECT 1 FROM (SELECT 1 FROM snapshots NOT INDEXED LIMIT 1)
+UNION ALL SELECT 1 FROM (SELECT 1 FROM state_entries NOT INDEXED LIMIT 1)
+UNION ALL SELECT 1 FROM (SELECT 1 FROM state_scopes NOT INDEXED WHERE bytes >= 0 LIMIT 1)
+UNION ALL SELECT 1 FROM (SELECT 1 FROM state_held NOT INDEXED LIMIT 1)
+UNION ALL SELECT 1 FROM (SELECT 1 FROM locks NOT INDEXED WHERE holder >= '' LIMIT 1)
+UNION ALL SELECT 1 FROM (SELECT 1 FROM counters NOT INDEXED LIMIT 1)
+UNION ALL SELECT 1 FROM (SELECT 1 FROM queues NOT INDEXED LIMIT 1)
+UNION ALL SELECT 1 FROM (SELECT 1 FROM turns NOT INDEXED LIMIT 1)
+UNION ALL SELECT 1 FROM (SELECT 1 FROM items NOT INDEXED LIMIT 1)
+UNION ALL SELECT 1 FROM (SELECT 1 FROM tiers NOT INDEXED LIMIT 1)
+UNION ALL SELECT 1 FROM (SELECT 1 FROM workspaces NOT INDEXED LIMIT 1)
+UNION ALL SELECT 1 FROM (SELECT 1 FROM state_counts NOT INDEXED LIMIT 1);
+
 -- name: totals
 SELECT revision, keys, bytes FROM state_scopes WHERE scope = ?;
 

@@ -83,7 +83,7 @@ class SQLiteStore(SqliteReads):
         return self._clock.now_ms()
 
     def check(self) -> None:
-        self._rows("totals", "")
+        self._rows("probe")
 
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
         return start_listener(Database(self._settings, is_writer=False, vfs=self._vfs), self._writer_version, wake)
