@@ -38,7 +38,7 @@ def test_a_library_that_can_lose_the_log_does_not_get_one(version: str) -> None:
     assert journal_mode(version) != "wal"
 
 
-@pytest.mark.parametrize("version", ["3.51.3", "3.53.0", "3.54.1", "4.0.0"])
+@pytest.mark.parametrize("version", ["3.51.3", "3.53.0", "3.53.0.beta", "3.54.1", "4.0.0"])
 def test_a_library_with_the_fix_uses_the_log(version: str) -> None:
     """T12: the fix is in 3.51.3 and in 3.53.0."""
     assert journal_mode(version) == "wal"
