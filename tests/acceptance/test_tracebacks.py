@@ -109,11 +109,14 @@ def test_caller_sees_the_frames_in_the_notes_of_the_error(well: Any) -> None:
 
 def test_step_in_a_process_has_a_traceback(well: Any) -> None:
     run = well.start(processes)
-    with pytest.raises(ExecutionFailed):
+    with pytest.raises(ExecutionFailed) as told:
         run.result(WAIT)
     attempt = step_records(run)["tell"].attempts[0]
     assert attempt.traceback is not None
     assert "raise KeyError(what)" in attempt.traceback
+    [note] = told.value.__notes__
+    assert "raise KeyError(what)" in note, "the run's error has it, too"
+    assert "Told" not in note
 
 
 @pytest.mark.parametrize(("kind", "frame"), [("deep", "in descend"), ("long", "in misspeak")])

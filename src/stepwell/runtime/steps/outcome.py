@@ -10,7 +10,7 @@ from stepwell.flow.retry import RetryAfter, classify, error_text
 from stepwell.model.record import StepOutput, not_undone
 from stepwell.model.status import StepStatus
 from stepwell.model.value import recode
-from stepwell.runtime.steps.user_traceback import user_traceback
+from stepwell.runtime.steps.user_traceback import Told, user_traceback
 
 __all__ = ["Told", "child_result", "child_status", "error_names", "error_value", "step_output", "was_given_up"]
 
@@ -53,15 +53,6 @@ def child_result(workflow: Workflow[..., Any], child_id: str, news: Any, key: st
             raise ExecutionFailed(f"child execution {child_id!r} failed: {message}{not_undone(result)}", key=key, child_id=child_id)
         case _:
             raise NotFound(f"child execution {child_id!r} left no result")
-
-
-class Told(Exception):
-    """The error of another execution or process, with its recorded class and message."""
-
-    def __init__(self, message: str, told: dict[str, Any], names: list[str]) -> None:
-        super().__init__(message)
-        self.told, self.names = told, names
-        """The recorded error, with all its names."""
 
 
 def error_value(error: BaseException) -> dict[str, Any]:

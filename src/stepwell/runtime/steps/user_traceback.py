@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 from traceback import FrameSummary, StackSummary, TracebackException, walk_stack
 from types import FrameType
+from typing import Any, cast
 
-__all__ = ["user_stack", "user_traceback"]
+__all__ = ["Told", "user_stack", "user_traceback"]
 
 _MOST_BYTES = 8_192
 _MOST_FRAMES = 100
@@ -22,13 +24,23 @@ _STANDARD = tuple({path for name, path in sysconfig.get_paths().items() if name 
 _INSTALLED = ("site-packages", "dist-packages")
 
 
+class Told(Exception):
+    """The error of another execution or process, with its recorded class and message."""
+
+    def __init__(self, message: str, told: dict[str, Any], names: list[str]) -> None:
+        super().__init__(message)
+        self.told, self.names = told, names
+        """The recorded error, with all its names."""
+
+
 def user_traceback(error: BaseException) -> str | None:
     """Return the traceback of an error and of its causes with the frames of user code, at most 8 KiB; None if there are none.
 
     Frames of Stepwell, of the standard library and of installed packages are left out. If none is left, since the user's program is
-    an installed package itself, those of packages stay.
+    an installed package itself, those of packages stay. A cause that was raised in another process has its recorded traceback.
     """
     told = TracebackException(type(error), error, error.__traceback__, limit=-_MOST_FRAMES, lookup_lines=False, compact=True)
+    _put_recorded(told, error)
     stacks = [(each, list(each.stack)) for each in _chain(told)]
     for is_wanted in (_is_program, _is_not_stepwell):
         if any(is_wanted(frame) for _, frames in stacks for frame in frames):
@@ -56,6 +68,25 @@ def _chain(told: TracebackException) -> Iterator[TracebackException]:
             seen.add(id(each))
             yield each
             pending += [other for other in (each.__cause__, each.__context__, *(each.exceptions or ())) if other is not None]
+
+
+def _put_recorded(told: TracebackException, error: BaseException) -> None:
+    """Show each ``Told`` that led to an error as it was raised where it happened."""
+    pending: list[tuple[TracebackException | None, BaseException | None]] = [(told, error)]
+    while pending:
+        each, cause = pending.pop()
+        if each is None or cause is None:
+            continue
+        if isinstance(cause, Told):
+            text = cause.told.get("traceback") or f"{cause.told.get('kind')}: {cause.told.get('message')}"
+            each.format_exception_only = partial(_recorded, text)
+        pending.append((each.__cause__, cause.__cause__))
+        if isinstance(cause, BaseExceptionGroup):
+            pending += zip(each.exceptions or (), cast("BaseExceptionGroup[BaseException]", cause).exceptions, strict=False)
+
+
+def _recorded(text: str, *_: object, **__: object) -> Generator[str]:
+    yield f"{text}\n"
 
 
 def _chosen(frames: list[FrameSummary], is_wanted: Callable[[FrameSummary], bool]) -> list[FrameSummary]:
