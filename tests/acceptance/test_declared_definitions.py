@@ -11,7 +11,7 @@ from tests.acceptance.conftest import working_well
 from tests.support.polling import until
 
 from stepwell import AlreadyExists, InvalidDefinition, NotActive, NotFound, Status, Stepwell, step, workflow
-from stepwell.flow import DefinitionStatus, call, define, parse, signal
+from stepwell.flow import DefinitionStatus, call, define, parallel, parse, sequence, signal
 from stepwell.model.mutation import UpdateToken
 from stepwell.model.record import encode_token
 from stepwell.testing.conformance.samples import SampleExecution
@@ -70,6 +70,29 @@ def test_run_keeps_the_version_it_began_with(well: Any) -> None:
     assert well.start("moving").result(WAIT) == 6
     old.signal("go")
     assert old.result(WAIT) == 3
+
+
+@step(name="def.tell")
+def tell(text: str) -> str:
+    return text
+
+
+def test_run_goes_on_in_its_branches_where_the_definition_comes_from_the_store(tmp_path: Path) -> None:
+    """Nodes without a name have numbers in document order, and their records go by them."""
+    url = f"sqlite:///{tmp_path}/well.db"
+    branches = {"b": call("def.tell", "b"), "a": sequence(signal("go"), call("def.tell", "a"))}
+    with Stepwell(url) as well:
+        run = well.start(define("ordered", parallel(branches=branches)), execution_id="run")
+        until(lambda: run.progress().offers)
+    with Stepwell(url) as well:
+        other = well.start("ordered")  # this process reads it from the store, and from then on runs the first one, too
+        for each in (other, well.run("run")):
+            each.signal("go")
+            assert each.result(WAIT) == {"b": "b", "a": "a"}
+            assert {key: step.output for key, step in well.load(each.execution_id).steps.items() if "tell" in key} == {
+                "def.tell": "b",
+                "def.tell-2": "a",
+            }
 
 
 def test_draft_and_paused_workflows_cannot_be_started(well: Any) -> None:

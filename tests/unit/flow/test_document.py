@@ -11,6 +11,7 @@ from stepwell.errors import InvalidDefinition
 from stepwell.flow import Definition, Keep, Retry, check, parse, render
 from stepwell.flow.definition.document_writer import decode_definition, encode_definition
 from stepwell.flow.definition.node import Approval, Case, Choice, DefinitionStatus, Loop, Parallel, Sequence, StepNode, Wait
+from stepwell.flow.definition.outline import Outline
 
 drawn = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
@@ -19,7 +20,9 @@ drawn = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCh
 @given(definitions())
 def test_a_rendered_or_stored_definition_is_read_back_as_it_was(definition: Definition) -> None:
     assert check(definition) == ()
-    assert decode_definition(encode_definition(definition)) == definition
+    stored = decode_definition(encode_definition(definition))
+    assert stored == definition
+    assert [*Outline(stored).places] == [*Outline(definition).places], "equal names in the same order"
     for form in ("yaml", "json"):
         back = parse(render(definition, form), format=form)
         assert back == definition

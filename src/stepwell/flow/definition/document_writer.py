@@ -1,6 +1,7 @@
 """Write definitions: as plain data, YAML or JSON for people, and as canonical bytes for a store.
 
-Reading what was written gives an equal definition. Equal definitions have equal bytes.
+Reading what was written gives an equal definition, with its branches in their order. Equal definitions with branches in one order
+have equal bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ __all__ = [
     "encode_definition",
     "json_text",
     "plain_definition",
-    "tagged_definition",
     "yaml_text",
 ]
 
@@ -37,16 +37,12 @@ _NORWAY = frozenset({"y", "n", "yes", "no", "on", "off"})
 _LONG_KEY = 100
 """YAML reads a key of more than 1,024 characters only in its explicit form (``? key``)."""
 _json = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def plain_definition(definition: Definition) -> dict[str, Value]:
     """Return the document of a definition as plain data."""
     return _plain(definition, is_tagged=False)
-
-
-def tagged_definition(definition: Definition) -> dict[str, Value]:
-    """Return a definition as plain data in which every node has its ``type``."""
-    return _plain(definition, is_tagged=True)
 
 
 def json_text(document: Value) -> str:
@@ -58,14 +54,19 @@ def _plain(value: Any, *, is_tagged: bool) -> Value:
     """Return structs as dicts and their tuples as lists.
 
     One function without comprehensions, so that each level of nesting costs one frame of Python's stack.
+
+    - ``is_tagged``: every node has its ``type``, and keys are sorted. Only branches and the nodes of a graph keep their order,
+      from which names and merges follow.
     """
+    if is_tagged and isinstance(value, dict | list) and not _has_nodes(cast("object", value)):
+        return cast("Value", msgspec.Raw(_encode(value)))
     if isinstance(value, dict):
         members: dict[str, Value] = {}
         for key, part in cast("dict[str, Any]", value).items():
             members[key] = _plain(part, is_tagged=is_tagged)
         return members
     if not isinstance(value, msgspec.Struct):
-        return value
+        return cast("Value", value)
     found: dict[str, Value] = {}
     for name, part in _written_fields(value):
         if isinstance(part, tuple):
@@ -76,7 +77,14 @@ def _plain(value: Any, *, is_tagged: bool) -> Value:
             found[name] = _plain(part, is_tagged=is_tagged)
     if not is_tagged:
         return _under_own_word(value, found)
-    return {"type": value.__struct_config__.tag, **found} if isinstance(value, NodeFields) else found
+    if isinstance(value, NodeFields):
+        found["type"] = str(value.__struct_config__.tag)
+    return dict(sorted(found.items()))
+
+
+def _has_nodes(value: object) -> bool:
+    parts = cast("dict[str, Any]", value).values() if isinstance(value, dict) else ()
+    return any(isinstance(part, NodeFields) for part in parts)
 
 
 class _Field(NamedTuple):
@@ -195,13 +203,12 @@ def _word(text: str) -> str:
     return _ODD.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
 
 
-_encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder(Definition).decode
 
 
 def encode_definition(definition: Definition) -> bytes:
     """Return the canonical bytes of a definition."""
-    return _encode(tagged_definition(definition))
+    return _json(_plain(definition, is_tagged=True))
 
 
 def decode_definition(data: bytes) -> Definition:
