@@ -188,7 +188,7 @@ class StepRequest(msgspec.Struct, frozen=True):
 
     asked: RunStep
     identity: Metadata
-    spent: float = 0
+    spent: int | float = 0
     step_count: int = 0
     """How many steps are recorded or under way, for the budget."""
     call: msgspec.Raw = NO_CALL
@@ -204,7 +204,7 @@ class StepAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     output: msgspec.Raw = msgspec.Raw(b"null")
     landing: list[Mutation] = []
     took_ms: int = 0
-    spent: float = 0
+    spent: int | float = 0
     error: dict[str, Any] | None = None
     names: list[str] = []
     is_final: bool = False
