@@ -117,7 +117,7 @@ class TryTaskAgain(Exception):
 workflow_host: ContextVar[WorkflowHost] = ContextVar("workflow_host")
 """The host of the workflow whose code runs."""
 
-_RUNNING = quoted(Status.RUNNING)
+_RUNNING, _WAITING = quoted(Status.RUNNING), quoted(Status.WAITING)
 
 _LOCAL_TRY_SECONDS = 5.0
 """A store that does not answer for so long is waited for by a timer: a local activity in between holds back signals."""
@@ -474,7 +474,7 @@ class _DeclaredRun(_Attempts):
         self._spent = self._spent_so_far()
 
     def _resuming(self) -> list[Planned]:
-        return [] if self._state.sections["status"][ONLY] == _RUNNING else [SetStatus(Status.RUNNING)]
+        return [] if self._state.sections["status"][ONLY] in (_RUNNING, _WAITING) else [SetStatus(Status.RUNNING)]
 
     def _state_of(self, answer: StateAnswer) -> State:
         if answer.snapshot:
@@ -547,7 +547,10 @@ class _DeclaredRun(_Attempts):
         messages = self._messages(planned)
         taking = [each for key in planned.removed for each in self._inbox.taking(self._inbox.waiting.get(key))]
         ending = [] if planned.end is None else [unrecorded(TEMPORAL, self._given.execution_id)]
-        batch = planned.batch([*messages.values(), *taking, *ending])
+        beside = [*messages.values(), *taking, *ending]
+        batch = planned.batch(beside)
+        if batch:
+            batch = planned.batch([*self._status_after(planned), *beside])
         if batch and not await self._commit(batch, tuple(messages), is_final=planned.end is not None):
             return
         for key in planned.taken:
@@ -556,6 +559,21 @@ class _DeclaredRun(_Attempts):
         if self._may_continue_as_new():
             _continue_as_new(self._given, has_kept=self._has_kept)
         await self._carry_out(effects)
+
+    def _status_after(self, planned: PlannedCommit) -> list[Planned]:
+        """Return the change of the status, if the execution only waits after a commit, or waits no more.
+
+        It rides in that commit: what rests without one has the status that it had.
+        """
+        running = {*self._attempts, *self._waiting}
+        for effect in planned.effects:
+            if isinstance(effect, RunStep):
+                running.add(effect.token_id)
+            elif isinstance(effect, Abandon):
+                running.discard(effect.token_id)
+        is_waiting = not (running or self._planner.has_events or planned.end)
+        was_waiting = self._state.sections["status"][ONLY] == _WAITING
+        return [] if is_waiting == was_waiting else [SetStatus(Status.WAITING if is_waiting else Status.RUNNING)]
 
     async def _commit(self, batch: list[Planned], nudges: tuple[str, ...], *, is_final: bool) -> bool:
         """Commit a batch, and return whether it landed. If not, the next one is planned anew."""
