@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -13,7 +12,9 @@ from typing import Any
 
 import pytest
 from tests.support.temporal_server import TemporalServer
+from tests.temporal.comparison import check_same, comparable_state, comparable_steps, without_ids
 from tests.temporal.processes import check_replayed
+from tests.temporal.test_faults import until
 
 import stepwell
 from stepwell import (
@@ -51,6 +52,7 @@ from stepwell.flow import (
 )
 from stepwell.flow.definition.node import Node
 
+ENGINES = ("local", "temporal")
 GENERATED = 25
 
 ONCE = Retry(attempts=3, first_seconds=0.05, jitter=0)
@@ -333,18 +335,18 @@ async def lasting(seconds: float) -> float:
 @workflow
 async def lasting_function(n: int) -> None:
     stepwell.compensate(double, n)
-    await lasting(1.0)
-    await lasting(1.0)
+    await lasting(3.0)
+    await lasting(3.0)
 
 
 @workflow
 def plainly_lasting_function(n: int) -> None:
     stepwell.compensate(double, n)
-    lasting.sync(1.0)
-    lasting.sync(1.0)
+    lasting.sync(3.0)
+    lasting.sync(3.0)
 
 
-@workflow(timeout=1.5)
+@workflow(timeout=6)
 async def late_function(n: int) -> None:
     stepwell.compensate(double, n)
     await lasting(0.01)
@@ -388,31 +390,23 @@ FUNCTIONS = [
 
 
 def outcome_of(well: Stepwell, run: Run) -> dict[str, Any]:
-    """All that is comparable of a run: everything but its id, its times and how its changes are spread over commits."""
+    """How a run ended, with all attempts at its steps."""
     try:
         result: Any = run.result(timeout=60)
     except StepwellError as error:
-        result = type(error).__name__, str(error).replace(run.execution_id, "ID")
-    state = well.load(run.execution_id)
+        result = type(error).__name__, without_ids(str(error), run.execution_id)
     verification = well.verify(run.execution_id)
     assert verification.ok, verification.problems
-    steps = {key: (str(each.status), each.output) for key, each in sorted(state.steps.items())}
-    return {
-        "result": result,
-        "status": str(state.status),
-        "steps": without_id(steps, run.execution_id),
-        "variables": state.variables,
-        "loops": {key: (each.current_index, each.total_items) for key, each in state.loops.items()},
-        "count": state.step_count,
-        "context": state.context,
-        "tokens": list(state.tokens),
-        "scopes": list(state.scopes),
-    }
+    return {"result": result, "steps": comparable_steps(well, run.execution_id)}
 
 
-def without_id(value: Any, execution_id: str) -> str:
-    """The value as text without the id of its execution."""
-    return repr(value).replace(execution_id, "ID")
+def check_both(well: Stepwell, runs: Iterable[Run], what: str) -> dict[str, Any]:
+    """Check that the runs of both engines ended the same, and return how."""
+    local, temporal = runs
+    ended = outcome_of(well, local)
+    assert outcome_of(well, temporal) == ended, what
+    check_same(*(comparable_state(well, run.execution_id, engine) for run, engine in zip(runs, ENGINES, strict=True)), what)
+    return ended
 
 
 @pytest.fixture(scope="module")
@@ -435,9 +429,7 @@ def test_all_definitions_come_to_the_same_on_both_engines(both: Stepwell) -> Non
 
 def compare(well: Stepwell, definitions: Iterable[Definition]) -> None:
     for definition in definitions:
-        runs = [well.start(definition, 7, engine=engine) for engine in ("local", "temporal")]
-        local, temporal = (outcome_of(well, run) for run in runs)
-        assert temporal == local, definition.name
+        check_both(well, [well.start(definition, 7, engine=engine) for engine in ENGINES], definition.name)
 
 
 def generated(seed: int) -> Definition:
@@ -480,40 +472,32 @@ def generated(seed: int) -> Definition:
 
 def test_generated_definitions_come_to_the_same_on_both_engines(both: Stepwell) -> None:
     definitions = [generated(seed) for seed in range(GENERATED)]
-    runs = [[both.start(each, 7, engine=engine) for engine in ("local", "temporal")] for each in definitions]
+    runs = [[both.start(each, 7, engine=engine) for engine in ENGINES] for each in definitions]
     for definition, pair in zip(definitions, runs, strict=True):
-        local, temporal = (outcome_of(both, run) for run in pair)
-        assert temporal == local, definition.name
+        check_both(both, pair, definition.name)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.name)
 def test_function_comes_to_the_same_on_both_engines(function: Any, both: Stepwell) -> None:
-    local, temporal = (outcome_of(both, both.start(function, 7, engine=engine)) for engine in ("local", "temporal"))
-    assert temporal == local
+    check_both(both, [both.start(function, 7, engine=engine) for engine in ENGINES], function.name)
 
 
 @pytest.mark.parametrize("what", STOPS)
 def test_function_that_is_stopped_inside_a_step_comes_to_the_same(what: str, both: Stepwell) -> None:
     function, stop = STOPS[what]
-    found: list[dict[str, Any]] = []
-    for engine in ("local", "temporal"):
-        run = both.start(function, 7, engine=engine)
-        deadline = time.monotonic() + 20
-        while run.execution_id not in LASTING and time.monotonic() < deadline:
-            time.sleep(0.01)
+    runs = [both.start(function, 7, engine=engine) for engine in ENGINES]
+    for run in runs:
+        until(lambda: run.execution_id in LASTING)  # noqa: B023
         stop(run)
-        found.append(outcome_of(both, run))
-    assert found[1] == found[0]
+    check_both(both, runs, what)
 
 
 def test_governance_is_kept_on_temporal(both: Stepwell) -> None:
     definition = define("governed", sequence(call("costly", {"amount": 3}), call("costly", {"amount": 3})))
     for rules in (Governance(cost=2), Governance(steps=1), Governance(effects=("model",))):
         for spends in (definition, spending_function):
-            runs = [both.start(spends, 7, governance=rules, engine=engine) for engine in ("local", "temporal")]
-            local, temporal = (outcome_of(both, run) for run in runs)
-            assert "GovernanceViolated" in str(local["result"])
-            assert temporal == local
+            runs = [both.start(spends, 7, governance=rules, engine=engine) for engine in ENGINES]
+            assert "GovernanceViolated" in str(check_both(both, runs, spends.name)["result"])
 
 
 def test_signal_reaches_a_run_on_temporal_before_and_during_its_wait(both: Stepwell) -> None:
@@ -523,4 +507,4 @@ def test_signal_reaches_a_run_on_temporal_before_and_during_its_wait(both: Stepw
     run = both.start(definition, engine="temporal")
     run.signal("b", 2)
     run.signal("a", 1)
-    assert run.result(timeout=20) == [1, 2]
+    assert run.result(timeout=60) == [1, 2]

@@ -1,4 +1,4 @@
-"""The examples and the demonstration with ``--engine temporal``: they say what they say without it."""
+"""The examples and the demonstration with ``--engine temporal``: they say what they say without it, and leave the same states."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from tests.acceptance.test_examples import EXAMPLES, NAMES, SAYS, without_store
 from tests.support.temporal_server import EXAMPLES as PLACES
 from tests.support.temporal_server import TemporalServer
+from tests.temporal.comparison import check_same, comparable_state
 
 from stepwell import Stepwell
 
@@ -33,12 +34,25 @@ def test_examples_and_demonstration_say_the_same_on_temporal(tmp_path: Path, tem
             _, found, rest = rest.partition(line)
             assert found, f"{name}: {line!r} is missing, or not in order, in:\n{output}"
     for name in NAMES:
-        with Stepwell(f"sqlite:///{tmp_path}/{name}/.stepwell/well.db", worker=False) as well:
+        (folder := tmp_path / f"{name} on local workers").mkdir()
+        local = started([sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")], folder)
+        assert (local.communicate(timeout=240), local.returncode)[1] == 0, name
+        with (
+            Stepwell(f"sqlite:///{tmp_path}/{name}/.stepwell/well.db", worker=False) as well,
+            Stepwell(f"sqlite:///{folder}/.stepwell/well.db", worker=False) as other,
+        ):
             runs = well.executions.list()
             assert runs
-            assert {well.load(each.execution_id).identity.engine for each in runs} == {"temporal"}
             assert all(well.verify(each.execution_id).ok for each in runs)
             assert well.engines() == []
+            for run, twin in zip(in_order(well), in_order(other), strict=True):
+                check_same(comparable_state(other, twin, "local"), comparable_state(well, run, "temporal"), f"{name}, {run}")
+
+
+def in_order(well: Stepwell) -> list[str]:
+    """The ids of all runs, the first one first."""
+    ids = [each.execution_id for each in well.executions.list()]
+    return sorted(ids, key=lambda each: well.load(each).identity.started_at)
 
 
 def started(command: list[str], folder: Path) -> subprocess.Popen[str]:
