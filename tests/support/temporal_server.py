@@ -152,6 +152,6 @@ def _free_ports(count: int) -> list[int]:
 @pytest.fixture(scope="session")
 def temporal_server() -> Iterator[TemporalServer]:
     """One server in memory for all tests of this process, with namespaces for stores that have one of their own."""
-    counts = {"example": EXAMPLES, "patterns": _ROOMS, "differences": _ROOMS}
+    counts = {"example": EXAMPLES, "patterns": _ROOMS, "differences": _ROOMS, "faults": _ROOMS}
     with TemporalServer(namespaces=tuple(f"{kind}-{number}" for kind, most in counts.items() for number in range(most))) as server:
         yield server

@@ -10,20 +10,27 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 from tests.support.temporal_server import TemporalServer
+from tests.temporal import program
 from tests.temporal.processes import WorkerProcess
-from tests.temporal.program import DEFINITION, effect, poisoned, poisonous, saga, work
+from tests.temporal.program import DEFINITION, effect, poisoned, poisonous, saga, slow, work
 
 import stepwell
-from stepwell import EngineUnavailable, ExecutionFailed, Retry, Stepwell, TemporalWorker, step, workflow
-from stepwell.flow import call, define, each, scope, sequence, signal, subworkflow
+from stepwell import EngineUnavailable, ExecutionFailed, InvalidInput, Retry, Stepwell, TemporalWorker, step, workflow
+from stepwell.flow import call, define, each, scope, sequence, signal, subworkflow, wait
+from stepwell.model.external_engines import WORKFLOWS_QUEUE
+from stepwell.temporal.connection import TemporalAddress, TemporalConnection
+from stepwell.temporal.messages import RunInput, payload
+from stepwell.temporal.naming import SignalName
 
-__all__ = ["effect", "saga", "work"]
+__all__ = ["effect", "saga", "slow", "work"]
 
 HELD = define("held", call("effect", {"name": "x"}, name="x"), signal("go", name="go"), output="{{ steps.go.output }}")
 
@@ -69,11 +76,11 @@ def effects(folder: Path) -> Counter[str]:
     return Counter(file.read_text().splitlines()) if file.exists() else Counter()
 
 
-def asked(server: TemporalServer, call: Callable[[Client], Any]) -> Any:
+def asked(server: TemporalServer, call: Callable[[Client], Any], namespace: str = "default") -> Any:
     """Ask the server, as Temporal's own tools do."""
 
     async def ask() -> Any:
-        return await call(await Client.connect(server.address))
+        return await call(await Client.connect(server.address, namespace=namespace))
 
     return asyncio.run(ask())
 
@@ -265,13 +272,102 @@ def test_run_whose_workflow_has_vanished_fails_and_can_be_retried(
         assert well.verify(run.execution_id).ok
 
 
-def test_run_that_lives_is_never_ended_by_the_sweep(well: Stepwell, worker: TemporalWorker) -> None:
-    run = well.start(HELD, engine="temporal")
-    until(lambda: "x" in well.load(run.execution_id).steps)
-    time.sleep(3.5)  # three sweeps
-    assert str(run.status()) == "RUNNING"
-    run.signal("go", "on")
-    assert run.result(timeout=20) == "on"
+def test_workflow_that_another_program_fails_fails_its_run_which_can_be_retried(url: str, temporal_server: TemporalServer) -> None:
+    """A program that is no worker of Stepwell's takes a workflow task, and answers that the workflow failed."""
+    from temporalio.api.command.v1 import Command, FailWorkflowExecutionCommandAttributes
+    from temporalio.api.enums.v1 import CommandType
+    from temporalio.api.failure.v1 import Failure
+    from temporalio.api.taskqueue.v1 import TaskQueue
+    from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest, RespondWorkflowTaskCompletedRequest
+
+    address, namespace = temporal_server.address, temporal_server.fresh_namespace("faults")
+
+    async def fail(client: Client) -> str:
+        queue = TaskQueue(name=WORKFLOWS_QUEUE)
+        poll = PollWorkflowTaskQueueRequest(namespace=namespace, task_queue=queue, identity="another program")
+        task = await client.workflow_service.poll_workflow_task_queue(poll, timeout=timedelta(seconds=60))
+        failing = FailWorkflowExecutionCommandAttributes(failure=Failure(message="by another program"))
+        command = Command(
+            command_type=CommandType.COMMAND_TYPE_FAIL_WORKFLOW_EXECUTION, fail_workflow_execution_command_attributes=failing
+        )
+        answer = RespondWorkflowTaskCompletedRequest(
+            namespace=namespace, task_token=task.task_token, identity="another program", commands=[command]
+        )
+        await client.workflow_service.respond_workflow_task_completed(answer)
+        return task.workflow_execution.workflow_id
+
+    with Stepwell(url, worker=False) as well:
+        with TemporalWorker(url, address=address, namespace=namespace, grace_seconds=1, lease_seconds=2):
+            run = well.start(HELD, engine="temporal")
+            until(lambda: "x" in well.load(run.execution_id).steps)
+        handle = f"execution-{run.execution_id}"
+        asked(temporal_server, lambda client: client.get_workflow_handle(handle).signal(SignalName.LOOK), namespace)
+        assert asked(temporal_server, fail, namespace) == handle
+        assert _closed(temporal_server, handle, namespace) is WorkflowExecutionStatus.FAILED
+        with TemporalWorker(url, address=address, namespace=namespace, grace_seconds=1, sweep_seconds=1):
+            with pytest.raises(ExecutionFailed, match="its workflow on Temporal is FAILED"):
+                run.result(timeout=60)
+            run.retry()
+            run.signal("go", "again")
+            assert run.result(timeout=60) == "again"
+        assert well.verify(run.execution_id).ok
+
+
+def test_workflow_that_times_out_fails_its_run_which_can_be_retried(url: str, temporal_server: TemporalServer) -> None:
+    """Stepwell sets no timeout on the server. A program that starts the workflow under its id before Stepwell does may set one."""
+    namespace = temporal_server.fresh_namespace("faults")
+    with Stepwell(url, worker=False) as well:
+        run = well.start(HELD, engine="temporal")
+        handle = f"execution-{run.execution_id}"
+        given = RunInput(run.execution_id, "default", HELD.name, HELD.version, is_declared=True)
+        starting = {"id": handle, "task_queue": WORKFLOWS_QUEUE, "execution_timeout": timedelta(seconds=3)}
+        data = payload(msgspec.json.encode(given))
+        asked(temporal_server, lambda client: client.start_workflow(HELD.name, data, **starting), namespace)
+        with TemporalWorker(url, address=temporal_server.address, namespace=namespace, grace_seconds=1, sweep_seconds=1):
+            with pytest.raises(ExecutionFailed, match="its workflow on Temporal is TIMED_OUT"):
+                run.result(timeout=60)
+            assert _closed(temporal_server, handle, namespace) is WorkflowExecutionStatus.TIMED_OUT
+            run.retry()
+            run.signal("go", "again")
+            assert run.result(timeout=60) == "again"
+        assert well.verify(run.execution_id).ok
+
+
+def test_run_that_lives_is_never_ended_by_the_sweep(
+    well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for a signal, a time or a step, as a definition or a function, and others that were terminated end beside it."""
+    monkeypatch.setattr(program, "FOLDER", tmp_path)
+    sleeping = define("asleep", call("effect", {"name": "x"}, name="x"), wait("1h"))
+    living = [well.start(each, engine="temporal") for each in (HELD, signalled, sleeping, saga, program.SLOW)]
+    until(lambda: all(well.load(run.execution_id).tokens for run in living))
+    until(lambda: all(well.load(run.execution_id).steps for run in living[:-1]))
+    for _ in range(2):
+        # Each is checked once it has not moved for a second, in the same rounds as those that have not moved for longer.
+        ended = well.start(HELD, engine="temporal")
+        until(lambda: "x" in well.load(ended.execution_id).steps)  # noqa: B023
+        asked(temporal_server, lambda client: client.get_workflow_handle(f"execution-{ended.execution_id}").terminate())  # noqa: B023
+        with pytest.raises(ExecutionFailed, match="TERMINATED"):
+            ended.result(timeout=60)
+        assert {str(run.status()) for run in living} <= {"RUNNING", "WAITING"}
+    (tmp_path / "go").touch()
+    for run in living[:2]:
+        run.signal("go", "on")
+        assert run.result(timeout=60) == "on"
+    assert living[-1].result(timeout=60) == "b"
+    for run in living[2:4]:
+        run.cancel()
+        until(lambda: str(run.status()) == "CANCELLED")  # noqa: B023
+
+
+def test_status_that_the_server_refuses_to_say_is_not_taken_for_an_end(temporal_server: TemporalServer) -> None:
+    async def statuses() -> tuple[Any, str]:
+        connection = await TemporalConnection.open(TemporalAddress(temporal_server.address))
+        with pytest.raises(InvalidInput, match="refused a call"):
+            await connection.status("")  # as good as any other question that the server does not answer
+        return await connection.status("unknown")
+
+    assert asyncio.run(statuses()) == (None, "Temporal has no such workflow any more")
 
 
 def test_cancel_with_temporals_tools_compensates(well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer) -> None:
@@ -288,8 +384,8 @@ def test_cancel_with_temporals_tools_compensates(well: Stepwell, worker: Tempora
     assert found is WorkflowExecutionStatus.CANCELED
 
 
-def _closed(server: TemporalServer, handle: str) -> Any:
-    status = asked(server, lambda client: client.get_workflow_handle(handle).describe()).status
+def _closed(server: TemporalServer, handle: str, namespace: str = "default") -> Any:
+    status = asked(server, lambda client: client.get_workflow_handle(handle).describe(), namespace).status
     return None if status is WorkflowExecutionStatus.RUNNING else status
 
 

@@ -66,6 +66,10 @@ def _wait_for_the_sdk() -> None:
         time.sleep(0.001)
 
 
+class _NoSuchWorkflow(InvalidInput):
+    """The server has no workflow of this id, or only one that has ended, where it was asked for an open one."""
+
+
 @dataclass(frozen=True)
 class TemporalAddress:
     """The address of a Temporal server, with its credentials.
@@ -195,11 +199,16 @@ class TemporalConnection:
         return True
 
     async def status(self, engine_id: str) -> tuple[WorkflowExecutionStatus | None, str]:
-        """Return the status of the newest run of a workflow id, None if the server has none, and a word about its end."""
+        """Return the status of the newest run of a workflow id, None if the server has none, and a word about its end.
+
+        Raises:
+            EngineUnavailable: the server does not answer.
+            InvalidInput: it refuses to say, as to somebody without permission: the workflow may live.
+        """
         handle = self.client.get_workflow_handle(engine_id)
         try:
             found = await self._call(handle.describe())
-        except InvalidInput:
+        except _NoSuchWorkflow:
             return None, "Temporal has no such workflow any more"
         status = found.status
         return status, "" if status is None else f"its workflow on Temporal is {status.name}"
@@ -208,7 +217,7 @@ class TemporalConnection:
         """Signal a workflow to read its inbox. An ended workflow is left alone."""
         try:
             await self._call(self.client.get_workflow_handle(engine_id).signal(SignalName.LOOK))
-        except InvalidInput:
+        except _NoSuchWorkflow:
             return
 
     async def _call(self, call: Awaitable[T]) -> T:
@@ -222,7 +231,8 @@ class TemporalConnection:
                         f"Temporal at {self.address.address!r} does not serve namespace {self.address.namespace!r}: "
                         f"{error.message}; create it, or name another one"
                     ) from None
-                raise InvalidInput(f"Temporal refused a call: {error.message}") from None
+                refused = _NoSuchWorkflow if error.status is RPCStatusCode.NOT_FOUND else InvalidInput
+                raise refused(f"Temporal refused a call: {error.message}") from None
             self.is_away = True
             told = error.message if isinstance(error, RPCError) else f"no answer in {_ANSWER_SECONDS:g} s"
             raise EngineUnavailable(f"Temporal at {self.address.address!r} does not answer: {told}") from None
