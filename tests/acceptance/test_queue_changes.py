@@ -13,7 +13,7 @@ from tests.support.queue_urls import queue_url
 
 from stepwell import Conflict, InvalidInput, NotFound
 from stepwell.pipeline.operations import Operation, Write
-from stepwell.testing.store_access import run_operation
+from stepwell.testing.store_access import parts_of, run_operation
 
 __all__ = ["queue_url"]
 
@@ -44,15 +44,15 @@ def once(operation: Operation[Any]) -> Callable[[], Operation[Any] | None]:
 
 
 def workspace(well: Any, **changes: Any) -> Operation[Any]:
-    return well.workspaces._do.put("acme", changes.get("tier"), changes.get("is_paused"))
+    return parts_of(well).queue.workspaces.put("acme", changes.get("tier"), changes.get("is_paused"))
 
 
 def tier(well: Any, **changes: Any) -> Operation[Any]:
-    return well.workspaces._do.put_tier("gold", changes)
+    return parts_of(well).queue.workspaces.put_tier("gold", changes)
 
 
 def queue(well: Any, **changes: Any) -> Operation[Any]:
-    return well.queue._do.change_queue("mail", **changes)
+    return parts_of(well).queue.items.change_queue("mail", **changes)
 
 
 def shown(well: Any, change: Callable[..., Any]) -> Any:
@@ -87,7 +87,7 @@ def test_changes_of_two_at_once_are_both_there(
 
 def test_a_pause_loses_no_change_of_the_tier_and_none_loses_the_pause(well: Any):
     well.workspaces.put("acme", tier="free")
-    do = well.workspaces._do
+    do = parts_of(well).queue.workspaces
     assert run_operation(well, meeting(do.pause("acme", True), once(do.put("acme", "scale", None)))) == well.workspaces.get("acme")
     assert (well.workspaces.get("acme").tier, well.workspaces.get("acme").is_paused) == ("scale", True)
 

@@ -115,8 +115,8 @@ def finished(operation: Any, effect: Any) -> Any:
 def test_a_result_is_there_though_the_item_was_dropped_when_it_ended(well: Stepwell):
     item = well.enqueue(plain, 5)
     assert item.result(WAIT) == 5
-    before = msgspec.structs.replace(run_operation(well, item._do.item(item.item_id)), status=ItemStatus.QUEUED)
-    operation = item._do.result(item.item_id, item.execution_id, None, None)
+    before = msgspec.structs.replace(run_operation(well, parts_of(well).queue.items.item(item.item_id)), status=ItemStatus.QUEUED)
+    operation = parts_of(well).queue.items.result(item.item_id, item.execution_id, None, None)
     operation.send(None)
     operation.send(before)  # it waits, and so does the caller
     parts_of(well).executions.endings.tell(item.execution_id, Completion(Status.COMPLETED, None))

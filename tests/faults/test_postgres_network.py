@@ -352,9 +352,9 @@ def test_failover_to_a_read_only_server_means_a_new_connection(site: Site, trip:
     run = SampleExecution(site.direct).create()
     before = sessions(site)
     trip.set("commits", raising("25006"), times=1)
-    pid = site.direct.writer.fresh_connection()._pgconn.backend_pid
+    pid = site.direct.writer.fresh_connection().server_process
     run.land()
-    assert site.direct.writer.fresh_connection()._pgconn.backend_pid != pid
+    assert site.direct.writer.fresh_connection().server_process != pid
     trip.set("commits", raising("25006"), times=1_000)
     with pytest.raises(StoreUnavailable, match="read-only replica; point the URL at the primary"):
         site.direct.write([run.commit()])

@@ -280,9 +280,9 @@ def short_way(store: PostgresStore, units: list[Unit]) -> list[Outcome]:
 
 def pid_of(store: PostgresStore) -> int:
     """The server's process for a store's writer, which may be in the middle of something."""
-    link = store.writer._connection
-    assert link is not None
-    return link._pgconn.backend_pid
+    process = store.writer.server_process
+    assert process is not None
+    return process
 
 
 # Whoever waits for the queue is told.

@@ -414,7 +414,7 @@ def test_no_snapshot_is_handed_out_of_a_state_that_was_built_on_a_forged_one(
     well, snapshots = travelled()
     with well:
         snapshots[-1] = forge(snapshots[-1])
-        parts_of(well).executions._live.forget("run")
+        parts_of(well).executions.forget("run")
         with pytest.raises(Corrupted, match="execution 'run' is quarantined"):
             well.snapshot("run")
 
@@ -425,7 +425,7 @@ def test_newest_state_is_not_loaded_from_a_forged_snapshot(forge: Callable[[Stor
     well, snapshots = travelled()
     with well:
         snapshots[-1] = forge(snapshots[-1])
-        parts_of(well).executions._live.forget("run")
+        parts_of(well).executions.forget("run")
         with pytest.raises(Corrupted, match="execution 'run' is quarantined"):
             well.load("run")
         with pytest.raises(Corrupted, match="execution 'run' is quarantined"), well.transaction("run") as tx:
@@ -438,7 +438,7 @@ def test_large_snapshot_is_loaded_without_adding_up_and_verified_with_it(monkeyp
     well, snapshots = travelled()
     with well:
         snapshots[-1] = FORGERIES["accumulator left as it was"](snapshots[-1])
-        parts_of(well).executions._live.forget("run")
+        parts_of(well).executions.forget("run")
         assert well.load("run").context == {"balance": 9999}
         assert not well.verify("run").ok
 

@@ -23,7 +23,7 @@ from stepwell.model.status import FINAL
 from stepwell.model.webhook import EVENTS, RETRY_SECONDS, payload_of, signature_of
 from stepwell.pipeline.operations import Write
 from stepwell.runtime.webhook_sender import post
-from stepwell.testing.store_access import parts_of, run_operation, worker_of
+from stepwell.testing.store_access import parts_of, run_operation, store_under, worker_of
 
 __all__ = ["approve", "fail", "greet"]
 
@@ -77,11 +77,11 @@ async def test_a_damaged_message_holds_no_other_one_up(caplog: pytest.LogCapture
         await well.webhooks.put("shop", URL)
         await end(well, "first")
         [first] = await well.webhooks.deliveries()
-        path = next(path for path in well._parts.store.scopes("default") if path.startswith("webhook_delivery/"))
-        well._parts.store.write((StateBatch((Put(path, first.delivery_id, Raw(b'{"endpoint": 7}')),)),))
+        path = next(path for path in store_under(well).scopes("default") if path.startswith("webhook_delivery/"))
+        store_under(well).write((StateBatch((Put(path, first.delivery_id, Raw(b'{"endpoint": 7}')),)),))
         await end(well, "second")
         assert [each.execution_id for each in await well.webhooks.deliveries()] == ["second"]
-        [claimed] = await well._driver.run(well._parts.webhooks.claim_due(10))
+        [claimed] = await run_operation(well, parts_of(well).webhooks.claim_due(10))
         assert claimed.delivery.execution_id == "second"
         assert first.delivery_id in caplog.text
 

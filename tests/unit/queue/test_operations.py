@@ -10,7 +10,7 @@ import pytest
 from stepwell import CommitUnknown, ItemStatus, Stepwell, workflow
 from stepwell.model.queue_item import ItemMark, Redrive
 from stepwell.pipeline.operations import Write
-from stepwell.testing.store_access import run_operation, write_unit_or_raise
+from stepwell.testing.store_access import parts_of, run_operation, write_unit_or_raise
 
 
 @workflow(name="operations.echo")
@@ -28,7 +28,7 @@ def well() -> Any:
 def test_an_item_whose_second_drive_has_no_answer_is_driven_once(well: Stepwell, has_landed: bool):
     item: Any = well.enqueue(echo, 1)
     item.cancel()
-    operation = item._do.redrive(item.item_id)
+    operation = parts_of(well).queue.items.redrive(item.item_id)
     unit: Redrive = first_write(well, operation).unit
     if has_landed:
         write_unit_or_raise(well, unit)
@@ -44,9 +44,11 @@ def test_to_cancel_an_item_that_ends_just_then_is_no_error(well: Stepwell):
     for status in ("RUNNING", "COMPLETED"):
         with well.transaction(item.execution_id) as tx:
             tx.set_status(status)
-    operation = item._do.cancel(item.item_id)
+    operation = parts_of(well).queue.items.cancel(item.item_id)
     effect = first_write(well, operation)
-    running = msgspec.structs.replace(run_operation(well, item._do.item(item.item_id)), status=ItemStatus.DISPATCHED)
+    running = msgspec.structs.replace(
+        run_operation(well, parts_of(well).queue.items.item(item.item_id)), status=ItemStatus.DISPATCHED
+    )
     write_unit_or_raise(well, ItemMark(item.item_id, ItemStatus.COMPLETED))
     outcome = msgspec.structs.replace(run_operation(well, effects(effect)), answers=[running])
     assert finished(well, operation, operation.send(outcome)).status == ItemStatus.COMPLETED
