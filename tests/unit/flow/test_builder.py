@@ -145,6 +145,13 @@ def test_branches_without_names_are_named_after_their_steps_or_by_number() -> No
         parallel("a", a="b")
 
 
+def test_node_is_not_taken_for_a_step_of_its_name() -> None:
+    with pytest.raises(InvalidDefinition, match=r"a node \(Subworkflow 'undo'\) is no step"):
+        call("book", compensate=subworkflow("cancelling", name="undo"))  # pyright: ignore[reportArgumentType] - that is the point
+    with pytest.raises(InvalidDefinition, match="is no workflow"):
+        subworkflow(call("book", name="b"))  # pyright: ignore[reportArgumentType] - that is the point
+
+
 def test_what_is_no_step_is_refused() -> None:
     with pytest.raises(InvalidDefinition, match="decorate the function"):
         sequence(lambda: None)

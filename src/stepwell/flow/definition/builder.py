@@ -121,6 +121,8 @@ def _own_name(name: str, kind: str, *, is_registered: bool) -> str:
 
 def _name_of(thing: object, kind: str) -> str:
     name = thing if isinstance(thing, str) else getattr(thing, "name", None)
+    if isinstance(thing, _NODES):  # its name is that of a place in the definition
+        raise InvalidDefinition(f"a node ({type(thing).__name__} {name!r}) is no {kind}; give the {kind} or its name")
     if isinstance(name, str) and name:
         return name
     hint = "; decorate the function, or give the name it was registered under" if callable(thing) else ""
