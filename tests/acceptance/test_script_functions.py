@@ -353,6 +353,16 @@ def test_governance_holds_for_tools_of_workflows_inside_of_a_script(well: Any) -
         well.start(definition, {}, governance=Governance(steps=3)).result(WAIT)
 
 
+def test_workflow_that_continues_after_failures_ends_with_the_calls_of_its_script(open_well: Any) -> None:
+    well = open_well("memory://", limits=Limits(script_calls=20))
+    code = """
+        Workflow.loop{name = "w", iterator = {range = {start = 0, ["end"] = 1000000000}}, error_strategy = "continue",
+            on_complete = function() end, body = {{tool = "origin.files", input = {path = ""}}}}:execute()
+    """
+    with pytest.raises(ExecutionFailed, match="script_calls=20"):
+        run(well, code)
+
+
 def test_tools_and_questions_of_a_workflow_count_as_calls(open_well: Any) -> None:
     well = open_well("memory://", limits=Limits(script_calls=10))
     body = "{{tool = 'origin.files', input = {path = ''}}}"

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from stepwell.errors import ExecutionFailed, InvalidInput, NotFound, ScriptFailed, StepwellError
+from stepwell.errors import ExecutionFailed, InvalidInput, LimitExceeded, NotFound, ScriptFailed, StepwellError
 from stepwell.kernel.commit_planner import CommitPlanner, EffectDone
 from stepwell.kernel.data_view import TemplateData
 from stepwell.kernel.plan import Plan
@@ -58,6 +58,12 @@ class _Question(NamedTuple):
     answer: asyncio.Future[Value]
 
 
+class _Task(NamedTuple):
+    key: str
+    attempt: int
+    task: asyncio.Task[None]
+
+
 class InlineWorkflow:
     """One workflow inside of one attempt at a script.
 
@@ -91,7 +97,9 @@ class InlineWorkflow:
         self._wakeup = asyncio.Event()
         self._questions: asyncio.Queue[_Question | None] = asyncio.Queue()
         self._asked: _Question | None = None
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, _Task] = {}
+        self._too_much: LimitExceeded | None = None
+        """Why nothing more is begun: the script has made all calls that it may, and ``continue`` would go on with failures."""
         self._end: End | None = None
         self._main = asyncio.create_task(self._work())
         self._main.add_done_callback(self._ended)
@@ -139,8 +147,8 @@ class InlineWorkflow:
         self._stop()
 
     def _stop(self) -> None:
-        for task in list(self._tasks.values()):
-            task.cancel()
+        for token_id in list(self._tasks):
+            self._abandon(token_id)
 
     @property
     def _name(self) -> str:
@@ -157,6 +165,8 @@ class InlineWorkflow:
                 await self._commit_next()
                 if self._end is None:
                     await self._wait()
+                if self._too_much is not None:
+                    raise self._too_much
         finally:
             self._stop()
         await self._told_end(self._end)
@@ -213,9 +223,9 @@ class InlineWorkflow:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case RunStep():
-                self._begin(effect.token_id, self._step(effect))
+                self._begin(effect, lambda: self._step(effect))
             case StartChild():
-                self._begin(effect.token_id, self._child(effect))
+                self._begin(effect, lambda: self._child(effect))
             case Abandon(token_id=token_id):
                 self._abandon(token_id)
             case Note():
@@ -223,21 +233,34 @@ class InlineWorkflow:
             case CancelChild() | End():
                 pass  # a child's task ends with its token
 
-    def _begin(self, token_id: str, work: Coroutine[Any, Any, EffectDone]) -> None:
-        self._abandon(token_id)
+    def _begin(self, asked: RunStep | StartChild, work: Callable[[], Coroutine[Any, Any, EffectDone]]) -> None:
+        """Begin an attempt, unless it runs already: a kernel that was made anew asks for it again."""
+        found = self._tasks.get(asked.token_id)
+        if found is not None and (found.key, found.attempt) == (asked.key, asked.attempt):
+            return
+        self._abandon(asked.token_id)
 
         async def do() -> None:
-            done = await work
-            del self._tasks[token_id]
+            done = await work()
+            del self._tasks[asked.token_id]
             self._planner.add(done)
             self._wakeup.set()
 
-        self._tasks[token_id] = asyncio.create_task(do())
+        self._tasks[asked.token_id] = _Task(asked.key, asked.attempt, asyncio.create_task(do()))
 
     def _abandon(self, token_id: str) -> None:
-        task = self._tasks.pop(token_id, None)
-        if task is not None:
-            task.cancel()
+        found = self._tasks.pop(token_id, None)
+        if found is not None:
+            found.task.cancel()
+
+    def _count(self) -> None:
+        """Count a call of the script. Raise ``LimitExceeded`` if there were too many, and end the workflow."""
+        try:
+            self._run.count()
+        except LimitExceeded as error:
+            self._too_much = error
+            self._wakeup.set()
+            raise
 
     # Steps.
 
@@ -267,7 +290,7 @@ class InlineWorkflow:
                 await self._ask("hook", hooks["before_execute"], first=self._context(asked))
             if asked.uses == FUNCTION:
                 return await self._answered(asked)
-            self._run.count()
+            self._count()
             key = f"{self.execution_id.removeprefix(self._run.identity.execution_id)}/{asked.key}"
             return await self._run.call_tool(asked.uses, asked.args, key, asked.timeout_seconds), []
         except Exception as error:
@@ -310,6 +333,7 @@ class InlineWorkflow:
         """Run a subworkflow: one of the script inside of the script, too, and a stored one as an execution of its own."""
         built = self._built.inner.get(asked.workflow)
         try:
+            self._count()
             if built is None:
                 output, _ = await self._run.run_workflow(asked.workflow, asked.input, asked.child_id)
             else:

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -73,8 +74,8 @@ class KernelEffects:
         self._tasks: dict[str, _Task] = {}
         self.missing: set[str] = set()
         """Tokens that wait for a step which this process does not know."""
-        self._waiting_for_runs: set[str] = set()
-        """Tokens whose script waits for the end of another execution."""
+        self._waiting_for_runs: Counter[str] = Counter()
+        """Tokens whose script waits for the ends of other executions, and how many those are."""
         self.last_failure: Exception | None = None
         """The error of the last failed attempt, for the log. ``stop`` drops it, since its traceback holds frames."""
         self._children: set[str] | None = None
@@ -218,13 +219,14 @@ class KernelEffects:
     @contextmanager
     def _wait_for_run(self, token_id: str) -> Generator[None]:
         """Let a script wait for the end of another execution, unless this worker is to stop."""
-        self._waiting_for_runs.add(token_id)
+        self._waiting_for_runs[token_id] += 1
         if self._is_closed:
             self.abandon(token_id)
         try:
             yield
         finally:
-            self._waiting_for_runs.discard(token_id)
+            self._waiting_for_runs[token_id] -= 1
+            self._waiting_for_runs += Counter()  # without those that wait for none
 
     def stop(self) -> None:
         """Stop everything."""
