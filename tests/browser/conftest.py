@@ -24,7 +24,10 @@ def chromium() -> Iterator[Chromium]:
 
 @pytest.fixture(scope="session")
 def sites() -> Iterator[dict[str, Site]]:
-    """Servers in a process of their own: ``filled``, ``work`` for tests that change it, ``empty``, ``away`` without its store."""
+    """Servers in a process of their own.
+
+    ``filled``; ``work`` and ``fresh``, with nothing, for tests that change them; ``empty``; ``away`` without its store.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.browser.site"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

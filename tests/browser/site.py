@@ -88,6 +88,7 @@ async def order(number: str = "1", cents: int = 4200) -> dict[str, object]:
 @step
 async def pack(item: str, seconds: float) -> str:
     """Take some time."""
+    stepwell.current().logger.info("packing %s", item)
     await asyncio.sleep(seconds)
     return item
 
@@ -226,6 +227,7 @@ async def main() -> None:
         filled = await stack.enter_async_context(AsyncStepwell("memory://"))
         empty = await stack.enter_async_context(AsyncStepwell("memory://", worker=False))
         work = await stack.enter_async_context(AsyncStepwell("memory://"))
+        fresh = await stack.enter_async_context(AsyncStepwell("memory://"))
         tour = await stack.enter_async_context(AsyncStepwell("memory://"))
         samples, others, shown = await fill(filled), await fill(work), await fill(tour, "summer-sale")
         picked = await tour.start(fulfil, execution_id="order-8")
@@ -241,6 +243,7 @@ async def main() -> None:
             "filled": await site_of(filled, stack, samples),
             "work": await site_of(work, stack, others),
             "tour": await site_of(tour, stack, shown),
+            "fresh": await site_of(fresh, stack, SAMPLES),
             "empty": await site_of(empty, stack, SAMPLES),
             "away": Site(await stack.enter_async_context(listening(away)), {}, {}, SAMPLES),
         }

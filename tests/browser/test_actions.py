@@ -302,3 +302,67 @@ async def test_a_page_that_loses_its_server_says_since_when_and_catches_up(chrom
             away.on_request = lambda _: Verdict.PASS
             await expect(visit.page.locator("#run .status").first).to_have_text("Cancelled", timeout=30_000)
             visit.complaints.clear()  # Chromium notes each attempt that found no network
+
+
+WIDE = """
+name: wide
+do:
+  - parallel: {{{branches}}}
+    name: everything_at_once
+  - approval: Is a question with a long title that fits no phone good enough to be asked?
+    name: asked
+""".format(branches=", ".join(f"branch_with_a_long_name_{number}: {{wait: 1s}}" for number in range(9)))
+
+
+@in_browser
+async def test_no_part_of_a_wide_run_scrolls_the_page_sideways_on_a_phone(chromium: Chromium, sites: dict[str, Site]):
+    site = sites["work"]
+    document = {"json": {"document": WIDE}}
+    async with httpx.AsyncClient(base_url=site.origin, headers={"Authorization": f"Bearer {site.tokens['store']}"}) as client:
+        assert (await client.put(f"{V1}/definitions/wide", **document)).status_code == 200
+    await ask(site, "PUT", "/runs/wide-1", json={"workflow": "wide"})
+    async with chromium.visit(site.origin, site.sessions["store"], viewport=PHONE, has_touch=True) as visit:
+        for tab in ("timeline", "graph", "steps", "events", "logs", "io", "raw"):
+            await visit.go(f"/runs/wide-1?tab={tab}")
+            assert not await visit.has_overflow(), tab
+            assert await visit.axe() == [], tab
+        await visit.go("/definitions/wide?tab=graph")
+        assert not await visit.has_overflow()
+        await visit.go("/runs/wide-1?tab=graph")
+        frame = visit.page.get_by_label("Graph of the run")
+        left, right = "e => e.scrollLeft = 0", "e => { e.scrollLeft = e.scrollWidth; return e.scrollLeft }"
+        assert await frame.evaluate(right) > 0  # the picture is moved inside of its own frame
+        await frame.evaluate(left)
+        first = await frame.evaluate("e => e.querySelector('svg').getBoundingClientRect().left - e.getBoundingClientRect().left")
+        assert first >= 0, "the left of the picture cannot be reached"
+
+
+@in_browser
+async def test_the_demo_runs_from_the_empty_home_and_its_run_is_paused_resumed_and_forked(
+    chromium: Chromium, sites: dict[str, Site]
+):
+    site = sites["fresh"]
+    async with chromium.visit(site.origin, site.sessions["store"]) as visit:
+        page = visit.page
+        await visit.go("/")
+        await page.get_by_role("button", name="Run the demo").click()
+        await expect(page.locator("#notice")).to_have_text("The run was started.")
+        await expect(page.locator("#waiting-on")).to_contain_text("taste", timeout=60_000)
+        await open_menu(page, "Pause")
+        await page.get_by_label("Reason, for the people").fill("breakfast is late")
+        await page.get_by_role("button", name="Pause the run").click()
+        await expect(page.locator("#paused")).to_contain_text("breakfast is late")
+        assert await visit.axe() == []
+        await open_menu(page, "Resume")
+        await page.get_by_role("button", name="Resume the run").click()
+        await expect(page.locator("#notice")).to_have_text("The run goes on.")
+        await expect(page.locator("#paused")).to_have_count(0)
+        await page.get_by_role("link", name="Fork or rewind").click()
+        await page.get_by_text("Edit what it begins with").click()
+        await page.get_by_label("Variables, as a JSON object").fill('{"sugar": 2}')
+        await page.get_by_label("Id of the fork").fill("second-breakfast")
+        assert await visit.axe() == []
+        await page.get_by_role("button", name=re.compile("^Fork at revision")).click()
+        await expect(page.locator("#notice")).to_have_text("The fork was made.")
+        await page.get_by_role("link", name="Events").click()
+        await expect(page.locator("#receipt-0")).to_contain_text("set variable sugar")

@@ -109,12 +109,12 @@ class RequestDispatcher:
             path=path,
             query=convert(query, route.query, is_text=True, what="query"),
             body=await self._body(request, route),
+            reason=request.headers.get("stepwell-reason"),
         )
         if not is_write:
             return await self._run(call, route, headers, () if chosen is None else check_fields(route, chosen))
         response = await self._once(call, route, headers)
-        reason = request.headers.get("stepwell-reason")
-        await _audit(call, route, response.status_code, f"{request.url.path} {call.about}".strip(), reason)
+        await _audit(call, route, response.status_code, f"{request.url.path} {call.about}".strip())
         return response
 
     async def _body(self, request: Request, route: Route) -> Any:
@@ -217,6 +217,7 @@ async def perform(
         path={key: value for key, value in path.items() if key in route.parameters},
         query=convert(query, route.query, is_text=True, what="query"),
         body=None if route.body is None else convert({} if body is None else body, route.body),
+        reason=reason,
     )
     if route.method not in _WRITES:
         return await _handled(call, route)
@@ -224,9 +225,9 @@ async def perform(
     try:
         reply: Reply = await _handled(call, route)
     except (HttpProblem, StepwellError) as error:
-        await _audit(call, route, problem_of(error, instance="", request_id="", root="")[0], resource, reason)
+        await _audit(call, route, problem_of(error, instance="", request_id="", root="")[0], resource)
         raise
-    await _audit(call, route, reply.status or route.status, f"{resource} {call.about}".strip(), reason)
+    await _audit(call, route, reply.status or route.status, f"{resource} {call.about}".strip())
     return reply
 
 
@@ -249,7 +250,7 @@ async def _handled(call: Call, route: Route) -> Any:
     return found
 
 
-async def _audit(call: Call, route: Route, status: int, resource: str, reason: str | None) -> None:
+async def _audit(call: Call, route: Route, status: int, resource: str) -> None:
     entry = AuditEntry(
         entry_id="",
         at=from_ms(0),  # the store sets both
@@ -258,7 +259,7 @@ async def _audit(call: Call, route: Route, status: int, resource: str, reason: s
         action=route.name,
         resource=resource,
         status=status,
-        reason=reason,
+        reason=call.reason,
         request_id=request_id_of(call.request),
     )
     try:

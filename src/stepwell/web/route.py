@@ -101,6 +101,8 @@ class Call:
     body: Any
     request_key: RequestKey | None = None
     """The idempotency key, for a handler that keeps its reply in the commit that does what was requested."""
+    reason: str | None = None
+    """Why it is done, as the audit keeps it."""
     about: str = ""
     """What was acted on, as the reply says it for the audit."""
 

@@ -280,3 +280,45 @@ async def test_a_tenant_in_the_filter_is_what_the_token_may_see():
         page = await person.open("/runs?filter=tenant:acme")
         assert ids(page) == ["of-acme"]
         assert "/runs/of-acme?workspace=acme" in page.text
+
+
+async def act_on(person: Person, action: str, execution_id: str) -> str:
+    """Act on one selected run by the bar of the list; return the words of the page at the end."""
+    planned = await person.send("/bulk", action=action, id=execution_id)
+    fields = dict(re.findall(r'type="hidden" name="(hash|count|action|id)" value="([^"]*)"', planned.text))
+    return text_of(await carried_out(person, **fields, reason="for the test"))
+
+
+@async_test
+async def test_selected_runs_are_paused_resumed_forked_and_lose_their_payloads():
+    async with browsing("store") as person:
+        await ended(person, await person.well.start(greet, "Ada", execution_id="done-1"))
+        waiting = await person.well.start(approve, execution_id="waits-1")
+        assert "Pause: 1 of 1 done" in await act_on(person, "pause", "waits-1")
+        pause = (await waiting.progress()).pause
+        assert pause is not None
+        assert pause.reason == "for the test"
+        assert "Resume: 1 of 1 done" in await act_on(person, "resume", "waits-1")
+        assert (await waiting.progress()).pause is None
+        assert "Fork: 1 of 1 done" in await act_on(person, "fork", "waits-1")
+        assert len([each for each in await person.well.executions.list() if each.workflow_id == "approve"]) == 2
+        assert "Delete the payloads: 1 of 1 done" in await act_on(person, "delete_payloads", "done-1")
+        assert (await person.open("/api/v1/runs/done-1/steps")).status_code == 410
+        assert (await person.send("/bulk", action="nonsense", id="done-1")).status_code == 422
+
+
+@async_test
+async def test_the_demo_is_run_from_the_empty_home_by_whoever_may_store_definitions():
+    async with browsing() as person:
+        assert 'disabled title="This needs a token for all of the store">Run the demo' in (await person.open("/")).text
+        assert (await person.send("/demo")).status_code == 403
+    async with browsing("store") as person:
+        assert "Run the demo" in text_of(await person.open("/"))
+        for _ in range(2):  # the definition is stored once
+            started = await person.send("/demo")
+            assert started.headers["location"].endswith("?done=started")
+        execution_id = started.headers["location"].removeprefix("/runs/").partition("?")[0]
+        assert "demo v1" in text_of(await person.open(f"/runs/{execution_id}"))
+        await person.well.run(execution_id).signal("taste", {"by": "store", "is_approved": True})
+        await ended(person, person.well.run(execution_id))
+        assert await person.well.run(execution_id).status() == Status.COMPLETED

@@ -69,7 +69,7 @@ def draw_svg(definition: Definition, marks: Mapping[str, Mark] | None = None, *,
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
-            ' role="img" font-family="system-ui, sans-serif">',
+            f' role="{"img" if links is None else "group"}" font-family="system-ui, sans-serif">',  # an image has no links inside
             f"<title>{title}</title>",
             f"<desc>{_text(definition.description or 'Nodes from top to bottom, in the order in which they run.')}</desc>",
             f"<style>{_STYLE}\n</style>",

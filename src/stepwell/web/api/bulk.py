@@ -147,8 +147,7 @@ async def _act(call: Call, action: str, execution_id: str) -> None:
         case "retry":
             await call.well.run(execution_id).retry()
         case "pause":
-            reason = call.request.headers.get("stepwell-reason", "")
-            await call.well.run(execution_id).pause(reason, by=call.identity.name)
+            await call.well.run(execution_id).pause(call.reason or "", by=call.identity.name)
         case "resume":
             await call.well.run(execution_id).resume()
         case "fork":

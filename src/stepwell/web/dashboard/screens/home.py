@@ -119,6 +119,31 @@ async def _lost(view: View) -> list[Need]:
     ]
 
 
+_DEMO = """
+name: demo
+description: Make breakfast, and ask whether it is good.
+do:
+  - parallel:
+      tea: {wait: 1s}
+      toast: {wait: 2s}
+    name: prepare
+  - approval: Is breakfast ready?
+    name: taste
+    timeout_seconds: 1d
+  - wait: 1s
+    name: serve
+"""
+"""What the button of the empty home runs: it needs no code of its own, and shows a picture, a timeline and an approval."""
+
+
+async def run_demo(view: View) -> Response:
+    """Store the demonstration as a definition, and run it."""
+    form = await view.form()
+    await view.act("put_definition", {"name": "demo"}, {"document": _DEMO}, reason=form.get("reason"))
+    started = await view.act("start_run", body={"workflow": "demo"})
+    return RedirectResponse(view.url(page_of(started.execution_id), done="started"), 303)
+
+
 async def run_first(view: View) -> Response:
     """Start a workflow without an input, from the empty home."""
     form = await view.form()
@@ -142,5 +167,6 @@ async def search(view: View) -> Response:
 SCREENS = (
     screen("GET /", show_home),
     screen("POST /", run_first, Role.OPERATOR),
+    screen("POST /demo", run_demo, Role.ADMIN, rail="/"),
     screen("GET /search", search, is_page=False),
 )

@@ -58,6 +58,10 @@ AGES = {"15m": "15 minutes", "1h": "1 hour", "24h": "24 hours", "7d": "7 days", 
 _ACTIONS = {
     "cancel": "They are asked to end, with their children; their code may clean up first.",
     "retry": "Each continues at the step that failed: its effects since then are made again.",
+    "pause": "What is under way may end, and nothing new of them begins until they are resumed.",
+    "resume": "Those that are paused go on; signals and times that came meanwhile are taken.",
+    "fork": "Each gets a copy with an id of its own, which goes on from its newest state. The runs stay as they are.",
+    "delete_payloads": "What those that have ended were given, did and returned is gone for good; that they ran stays known.",
     "delete": "They and their history are gone for good. Their ids are never used again.",
 }
 
@@ -261,10 +265,17 @@ def _csv_line(cells: Any) -> str:
     return out.getvalue()
 
 
+def _words(action: str) -> str:
+    """Return an action as the begin of a title."""
+    return {"delete_payloads": "Delete the payloads of"}.get(action, action.capitalize())
+
+
 async def plan_bulk(view: View) -> Shown:
     """Show what an action on many runs would do, before it is done."""
     ids, form = await _many(view)
     action = form.get("action", "")
+    if action not in _ACTIONS:
+        raise HttpProblem("invalid", f"the action is one of {', '.join(_ACTIONS)}")
     text = "" if ids else form.get("filter", "").strip()
     if not ids and form.get("all") != "all":
         raise HttpProblem("invalid", "no run is selected; select some, or choose all that match")
@@ -276,11 +287,12 @@ async def plan_bulk(view: View) -> Shown:
         "filter": text,
         "ids": ids,
         "effect": _ACTIONS[action],
+        "words": _words(action),
         "body": body,
     }
     return Shown(
         template="bulk.html",
-        title=f"{action.capitalize()} {report.count} run{'' if report.count == 1 else 's'}",
+        title=f"{_words(action)} {report.count} run{'' if report.count == 1 else 's'}",
         values=values,
         crumbs=run_crumbs(view),
     )
@@ -303,10 +315,14 @@ async def run_bulk(view: View) -> Response:
 async def show_bulk(view: View) -> Shown:
     """Show how far an action on many runs is, and which were refused."""
     report: BulkReport = await view.get("get_bulk")
-    values = {"report": report, "skipped": report.count - report.done - report.failed if report.is_ended else 0}
+    values = {
+        "report": report,
+        "words": _words(report.action),
+        "skipped": report.count - report.done - report.failed if report.is_ended else 0,
+    }
     return Shown(
         template="bulk_done.html",
-        title=f"{report.action.capitalize()} {report.count} run{'' if report.count == 1 else 's'}",
+        title=f"{_words(report.action)} {report.count} run{'' if report.count == 1 else 's'}",
         values=values,
         crumbs=run_crumbs(view),
     )
