@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from tests.acceptance.conftest import OpenWell
 from tests.support.module_state import cleared
 from tests.support.polling import until
@@ -14,13 +15,15 @@ from tests.support.queue_urls import queue_url
 import stepwell
 from stepwell import ExecutionCancelled, LimitExceeded, Status, Stepwell, step, workflow
 from stepwell.flow import define, each, parallel, subworkflow
+from stepwell.model.commit import StateBatch
 from stepwell.model.scope import internal_path
-from stepwell.model.value import decode
+from stepwell.model.scoped_operations import Put
+from stepwell.model.value import decode, recode
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions import declared_session, function_session
 from stepwell.runtime.steps import kernel_effects
 from stepwell.testing import crash_everywhere
-from stepwell.testing.store_access import store_under
+from stepwell.testing.store_access import store_under, write_unit
 
 __all__ = ["queue_url"]
 
@@ -96,7 +99,7 @@ async def grove(sizes: list[int]) -> list[list[str]]:
 
 @workflow(name="children.plain_grove")
 def plain_grove(sizes: list[int]) -> list[list[str]]:
-    return stepwell.map(plain_family, sizes)  # pyright: ignore[reportReturnType]
+    return stepwell.map(plain_family, sizes)
 
 
 @workflow(name="children.fork")
@@ -114,7 +117,7 @@ async def village(houses: list[list[str]]) -> list[list[str]]:
 
 @workflow(name="children.plain_village")
 def plain_village(houses: list[list[str]]) -> list[list[str]]:
-    return stepwell.map(plain_house, houses)  # pyright: ignore[reportReturnType]
+    return stepwell.map(plain_house, houses)
 
 
 each_house = define("children.each_house", each(subworkflow("children.patient", "{{ item }}"), items="{{ trigger.input }}"))
@@ -187,6 +190,20 @@ def test_tree_of_fan_outs_cannot_wait_for_itself(well: Stepwell) -> None:
     limited(well, 2)
     assert well.start(fork, 3, workspace="acme").result(WAIT) == 8
     assert max(most) <= 2
+
+
+@pytest.mark.parametrize("shape", [house, plain_house, both], ids=["async", "plain", "declared"])
+def test_places_of_an_execution_that_died_at_its_end_are_found(well: Stepwell, shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(function_session, "CHILD_SLOT_POLL_MS", 100)
+    monkeypatch.setattr(declared_session, "CHILD_SLOT_POLL_MS", 100)
+    limited(well, 3)
+    well.start(leaf, "x", workspace="acme", execution_id="ended").result(WAIT)
+    holdings = {"ended": [1, 1, 1], "deleted": [1, 1, 1]}
+    record = Put(internal_path("child_places", "acme", "h"), "places", Raw(recode({"holdings": holdings, "waiting": []})))
+    write_unit(well, StateBatch((record,)))
+    run = well.start(shape, ["a", "b", "c"], workspace="acme", execution_id="h")
+    until(lambda: len(well.executions.list(workspace="acme", workflow="children.patient")) == 3)
+    run.cancel()
 
 
 @pytest.mark.parametrize("workspace", ["default", "acme"])

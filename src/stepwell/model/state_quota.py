@@ -18,9 +18,9 @@ from stepwell.model.queue_item import Tier
 
 __all__ = ["Owner", "RoomOf", "StateRoom", "StateSize", "boundless", "growth_in", "overfull", "owners_of", "room_in"]
 
-_NEVER_REFUSED = {"child_places"} | frozenset(
+_NEVER_REFUSED = frozenset(
     ("definition", "schedule", "worker", "inbox", "late_result", "audit", "idempotency", "global", "retention", "tombstone")
-)
+) | {"child_places"}
 
 
 class StateSize(NamedTuple):
