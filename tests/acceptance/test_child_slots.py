@@ -13,7 +13,7 @@ from tests.support.polling import until
 from tests.support.queue_urls import queue_url
 
 import stepwell
-from stepwell import ExecutionCancelled, LimitExceeded, Status, Stepwell, step, workflow
+from stepwell import ExecutionCancelled, ExecutionFailed, LimitExceeded, Retry, Status, Stepwell, step, workflow
 from stepwell.flow import define, each, parallel, subworkflow
 from stepwell.model.commit import StateBatch
 from stepwell.model.scope import internal_path
@@ -30,9 +30,10 @@ __all__ = ["queue_url"]
 WAIT = 60
 running: set[str] = set()
 most: list[int] = []
+mended: set[str] = set()
 
 
-_cleared = cleared(running, most)
+_cleared = cleared(running, most, mended)
 
 
 @step
@@ -47,6 +48,23 @@ async def stay(name: str) -> str:
 @workflow(name="children.leaf")
 async def leaf(name: str) -> str:
     return await stay(name)
+
+
+@workflow(name="children.frail")
+async def frail(name: str) -> str:
+    await stay(name)
+    return await check(name)
+
+
+@step(name="children.check", retry=Retry(attempts=1))
+async def check(name: str) -> str:
+    running.add(name)
+    most.append(len(running))
+    await asyncio.sleep(0.02)
+    running.discard(name)
+    if not mended:
+        raise ValueError("broken")
+    return name
 
 
 @workflow(name="children.patient")
@@ -160,6 +178,20 @@ def test_no_more_children_run_at_once_than_the_tier_allows(well: Stepwell, shape
     assert well.start(shape, given, workspace="acme").result(WAIT) == [str(number) for number in range(5)]
     assert max(most) <= 2
     assert sorted(most)[-1] >= 1
+
+
+def test_no_more_children_are_retried_at_once_than_the_tier_allows(well: Stepwell) -> None:
+    limited(well, 2)
+    kids = each(subworkflow("children.frail", "{{ item }}"), items="{{ trigger.input }}", fail_fast=False)
+    names = [str(number) for number in range(5)]
+    run = well.start(define("children.each_frail", kids), names, workspace="acme", execution_id="f")
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    mended.add("leaf")
+    run.retry()
+    assert run.result(WAIT) == names
+    assert max(most) <= 2
+    assert len(well.executions.list(workflow="children.frail")) == 5
 
 
 def test_children_of_the_default_workspace_are_not_limited(well: Stepwell) -> None:
