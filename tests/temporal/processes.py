@@ -18,7 +18,7 @@ class WorkerProcess:
     """A ``stepwell worker --engine temporal`` in a process of its own."""
 
     def __init__(self, url: str, address: str, folder: Path, grace: str = "1", **env: str) -> None:
-        words = ["--engine", "temporal", "--address", address, "--lease-seconds", "1", "--grace-seconds", grace]
+        words = ["--engine", "temporal", "--address", address, "--lease-seconds", "2", "--grace-seconds", grace]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "stepwell", "--url", url, "worker", str(PROGRAM), *words],
             env={**os.environ, "STEPWELL_TEST_FOLDER": str(folder), **env},
@@ -26,9 +26,14 @@ class WorkerProcess:
             stderr=subprocess.STDOUT,
         )
 
-    def wait(self, timeout: float = 60) -> int:
+    def wait(self, timeout: float = 120) -> int:
         """The code of its end."""
         return self.process.wait(timeout)
+
+    def read_until(self, text: str) -> None:
+        """Read what it writes until a line has this text."""
+        assert self.process.stdout is not None
+        assert any(text.encode() in line for line in self.process.stdout), f"it has ended, and did not say {text!r}"
 
     def output(self) -> str:
         """Return its output, once it has ended."""
@@ -62,7 +67,7 @@ def histories_replayed(url: str, address: str, seed: int, namespace: str = "defa
 
 def check_replayed(url: str, address: str, namespace: str, least: int) -> None:
     """Check that every history of a namespace is replayed under two hash seeds; there are so many at least."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (count := int((found := histories_replayed(url, address, 77, namespace)).split()[0])) < least:
         assert time.monotonic() < deadline, found
         time.sleep(0.2)  # lists of workflows are behind what has happened

@@ -61,7 +61,7 @@ class Quiet:
 
     async def _wait(self, workflow_id: str) -> None:
         handle = self._client.get_workflow_handle(workflow_id)
-        deadline, quiet, is_asked = time.monotonic() + 30, 0, False
+        deadline, quiet, is_asked = time.monotonic() + 60, 0, False
         while quiet < 2:
             assert time.monotonic() < deadline, f"{workflow_id} does not come to rest"
             try:

@@ -121,7 +121,7 @@ def test_value_that_no_store_takes_is_a_typed_failure_and_is_not_tried_for_ever(
         TemporalWorker(url, address=temporal_server.address, grace_seconds=1, limits=tight),
     ):
         run = well.start(definition, engine="temporal")
-        assert run.result(timeout=30) == "SW-102"
+        assert run.result(timeout=60) == "SW-102"
 
 
 SECRET = "the number of the card is 4242"
@@ -152,9 +152,9 @@ def test_server_sees_nothing_in_the_clear_with_payload_keys(url: str, temporal_s
             until(lambda: "f" in well.load(run.execution_id).steps)
         run.signal("go")
         with TemporalWorker(url, address=temporal_server.address, grace_seconds=1, payload_keys=keys):  # a rotated key
-            assert run.result(timeout=40) == SECRET
+            assert run.result(timeout=60) == SECRET
             well.run(item.execution_id).signal("go")
-            assert item.result(timeout=40) == SECRET
+            assert item.result(timeout=60) == SECRET
     for each in (run, well.run(item.execution_id)):
         told = history_of(temporal_server, each).to_json()
         found = [told, *map(_plain, re.findall(r'"data": "([^"]*)"', told))]

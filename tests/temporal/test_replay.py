@@ -44,7 +44,7 @@ def test_histories_of_evicted_and_killed_workflows_are_replayed_under_several_ha
             assert killed.result(timeout=60) == 2
     count = len(items) + 2
     expected = f"{count} histories, 0 failed"
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (found := histories_replayed(url, server.address, 1)) != expected and time.monotonic() < deadline:
         time.sleep(0.2)  # lists of workflows are behind what has happened
     assert found == expected

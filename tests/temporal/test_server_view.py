@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal as signals
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -48,7 +47,7 @@ def test_server_shows_the_names_of_workflow_and_steps(
     definition = define("named", call("effect", {"name": "x"}, name="first"), wait("10ms", name="pause"))
     well.workspaces.put("acme", tier="scale")
     item = well.enqueue(definition, workspace="acme", engine="temporal")
-    item.result(timeout=20)
+    item.result(timeout=60)
 
     async def described(client: Client) -> Any:
         found = await client.get_workflow_handle(f"execution-{item.execution_id}").describe()
@@ -66,12 +65,18 @@ def test_server_shows_the_names_of_workflow_and_steps(
 
 
 def test_history_of_one_step_has_at_most_13_events_and_of_ten_at_most_80(
-    well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer
+    well: Stepwell, url: str, temporal_server: TemporalServer
 ) -> None:
+    # With a usual lease: tasks that a busy machine does not end within a short one are made again, which the history shows.
+    with TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
+        check_lengths(well, temporal_server)
+
+
+def check_lengths(well: Stepwell, temporal_server: TemporalServer) -> None:
     ten = define("ten_events", *(call("effect", {"name": f"{n}"}, name=f"s{n}") for n in range(10)))
     for each, given, most in ((ITEM, "x", 13), (ten, "x", 80), (in_a_row, 1, 13), (in_a_row, 10, 80), (plainly_in_a_row, 10, 80)):
         item = well.enqueue(each, given, engine="temporal")  # type: ignore[arg-type]
-        item.result(timeout=30)
+        item.result(timeout=60)
         ended = (EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,)
         until(lambda: events_of(temporal_server.address, item.execution_id)[-1].event_type in ended)  # noqa: B023
         assert len(events_of(temporal_server.address, item.execution_id)) <= most
@@ -94,7 +99,7 @@ def test_steps_of_a_function_are_activities_of_their_own(
     function: Any, well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer
 ) -> None:
     run = well.start(function, 2, engine="temporal")
-    run.result(timeout=30)
+    run.result(timeout=60)
     started, *events = events_of(temporal_server.address, run.execution_id)
     assert started.workflow_execution_started_event_attributes.workflow_type.name == function.name
     scheduled = [each for each in events if each.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED]
@@ -122,7 +127,7 @@ def test_http_requests_have_a_task_queue_of_their_own(
             url = f"http://127.0.0.1:{server.server_port}/"
             definition = define("asks", http_request(url, name="asked"), call("effect", {"name": "x"}, name="x"))
             run = well.start(definition, engine="temporal")
-            run.result(timeout=30)
+            run.result(timeout=60)
         finally:
             server.shutdown()
     scheduled = [
@@ -146,8 +151,8 @@ def test_registered_search_attribute_has_the_workspace(url: str) -> None:
         with TemporalWorker(url, address=server.address, grace_seconds=1, search_attributes=True):
             well.workspaces.put("acme", tier="scale")
             item = well.enqueue(ITEM, "x", workspace="acme", engine="temporal")
-            well.start(ITEM, "y", engine="temporal").result(timeout=20)
-            item.result(timeout=20)
+            well.start(ITEM, "y", engine="temporal").result(timeout=60)
+            item.result(timeout=60)
 
         async def listed(client: Client) -> list[str]:
             return [found.id async for found in client.list_workflows("StepwellWorkspace = 'acme'")]
@@ -160,7 +165,7 @@ def test_worker_speaks_tls_with_the_server(url: str, temporal_server: TemporalSe
     with TlsFront(port, protocols=("h2",)) as front:
         address = f"127.0.0.1:{front.port}"
         with Stepwell(url, worker=False) as well, TemporalWorker(url, address=address, ca_file=str(CA), grace_seconds=1):
-            assert well.start(ITEM, "safe", engine="temporal").result(timeout=20) == "safe"
+            assert well.start(ITEM, "safe", engine="temporal").result(timeout=60) == "safe"
         with pytest.raises(EngineUnavailable, match="TLS"):
             TemporalWorker(url, address=address, tls=True)  # the authority is not known
         with pytest.raises(EngineUnavailable, match="TLS"):
@@ -186,7 +191,7 @@ def test_deployment_has_its_name_and_build_id(url: str, temporal_server: Tempora
         with TemporalWorker(url, address=server.address, grace_seconds=1, deployment=("shop", "b1")):
             until(lambda: asked(server.address, chosen))
             run = well.start(ITEM, "deployed", engine="temporal")
-            assert run.result(timeout=30) == "deployed"
+            assert run.result(timeout=60) == "deployed"
         [completed, *_] = [
             each.workflow_task_completed_event_attributes
             for each in events_of(server.address, run.execution_id)
@@ -200,10 +205,10 @@ def test_sigterm_lets_steps_end_and_takes_no_more(url: str, tmp_path: Path, temp
         run = well.start(SLOW, engine="temporal")
         until((tmp_path / "effects").exists)
         process.process.send_signal(signals.SIGTERM)
-        time.sleep(0.2)
+        process.read_until("stopping")
         (tmp_path / "go").touch()
         assert process.wait() == 0
         assert (tmp_path / "effects").read_text() == "slow 1\nslow ends\n"
         with WorkerProcess(url, temporal_server.address, tmp_path):
-            assert run.result(timeout=40) == "b"
+            assert run.result(timeout=60) == "b"
         assert (tmp_path / "effects").read_text().count("slow 1") == 1
