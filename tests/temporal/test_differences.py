@@ -293,6 +293,19 @@ def plainly_typed_function(n: int) -> list[Any]:
 
 
 @workflow
+def plainly_mapping_function(n: int) -> list[Any]:
+    """Items whose code calls steps and waits, each in a thread of its own."""
+
+    def code(x: int) -> int:
+        y = add(double(x), n)
+        if x == 1:
+            stepwell.sleep(0.5)
+        return add(y, 1)
+
+    return stepwell.map(code, [1, 2, 3, 4], concurrency=2)
+
+
+@workflow
 async def seeing_function(n: int) -> list[Any]:
     return [await seen.aio(), await counted(n), await counted(n)]
 
@@ -373,6 +386,7 @@ STOPS = {
 FUNCTIONS = [
     typed_function,
     plainly_typed_function,
+    plainly_mapping_function,
     seeing_function,
     counting_function,
     wide_function,
