@@ -108,7 +108,7 @@ class Parts:
     ) -> None:
         self._signing_key, self.redaction = signing_key, sealing.redaction
         clock, self.limits = clock or SystemClock(), limits or Limits()
-        self.plain_store, self.address = _store_of(url, clock, self.limits)
+        self.plain_store, self.address, self.address_origin = _store_of(url, clock, self.limits)
         """The store as it is, without opening sealed values: what a backup copies."""
         self.sealed = sealing.around(self.plain_store)
         self.store = self.plain_store if self.sealed is None else cast("Store", self.sealed)
@@ -378,17 +378,18 @@ def _is_store(given: object) -> TypeGuard[Store]:
     return given is not None and not isinstance(given, str) and all(hasattr(given, verb) for verb in _VERBS)
 
 
-def _store_of(url: str | Store | None, clock: Clock, limits: Limits) -> tuple[Store, str]:
-    """Return the caller's own store, or the one that a URL of the caller or of the environment names; and its name for people."""
+def _store_of(url: str | Store | None, clock: Clock, limits: Limits) -> tuple[Store, str, str]:
+    """Return the caller's own store, or the one that a URL of the caller or of the environment names; its name for people; and what
+    named it."""
     if _is_store(url):
-        return url, type(url).__name__
+        return url, type(url).__name__, "the argument"
     chosen, origin = choose_url(cast("str | None", url))
     store = store_of(chosen, clock, limits)
     address = without_secrets(chosen)
     log.info("store: %s (from %s)", address, origin)
     if chosen == DEFAULT_URL and url is None:
         _make_default_folder()
-    return store, address
+    return store, address, origin
 
 
 def _make_default_folder() -> None:

@@ -243,12 +243,15 @@ async def test_a_value_is_changed_only_after_its_difference_was_shown_and_nobody
         await person.send("/scopes/workspace/seats", **edit, confirmed="yes", reason="sold")
         assert await scope.get("seats") == {"free": 4}
         assert await reason_of(person) == "sold"
+        words = text_of(await person.open("/scopes/workspace/seats"))
+        assert re.search(r"Changes by people When Who Did Why 20\S+ \S+ acme put entry sold Over HTTP", words)
         late = await person.send("/scopes/workspace/seats", **edit, confirmed="yes")
         assert late.status_code == 412
         assert (await person.send("/scopes/workspace/seats", **edit)).status_code == 412
         assert (await person.send("/scopes/workspace/seats/delete", revision=revision)).status_code == 412
         await person.send("/scopes/workspace", key="a/b", value="[1]", ttl="1h")
         assert await scope.get("a/b") == [1]
+        assert "acme put entry" in text_of(await person.open("/scopes/workspace/a%2Fb"))
         assert (await person.send("/scopes/workspace", key="a/b", value="[2]")).status_code == 412
         assert 'href="/scopes/workspace/a%2Fb"' in (await person.open("/scopes/workspace")).text
         assert "workspace" in text_of(await person.open("/scopes"))
@@ -291,6 +294,8 @@ async def test_the_system_shows_each_caller_what_it_may_see():
         page = text_of(await store.open("/system"))
         assert "memory://" in page
         assert "Open pages" in page
+        assert "memory:// from the argument" in page
+        assert "page_items 200 from the default" in page
     async with browsing("viewer") as viewer:
         page = text_of(await viewer.open("/system"))
         assert "shown to admins of all of the store" in page

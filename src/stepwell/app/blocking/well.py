@@ -266,6 +266,11 @@ class Stepwell:
         return self._parts.address
 
     @property
+    def address_origin(self) -> str:
+        """Return what named the store: ``the argument``, an environment variable such as ``STEPWELL_URL``, or ``the default``."""
+        return self._parts.address_origin
+
+    @property
     def limits(self) -> Limits:
         """Return how large ids, values and commits may be."""
         return self._parts.limits

@@ -10,9 +10,11 @@ import msgspec
 import stepwell
 from stepwell.errors import NotFound, StepwellError
 from stepwell.model.access import Role
+from stepwell.model.limits import Limits
 from stepwell.web.openapi import document_of
 from stepwell.web.problem import KINDS, ProblemKind
 from stepwell.web.route import Call, Page, Reply, api_route
+from stepwell.web.settings import HttpLimits
 
 __all__ = ["ROUTES", "CallerInfo"]
 
@@ -47,6 +49,22 @@ class SystemInfo(msgspec.Struct, frozen=True, kw_only=True):
     limits: dict[str, int]
     """The maximum sizes of values, names and commits."""
     http_limits: dict[str, float]
+    origins: dict[str, str]
+    """What named each setting that has not its default, such as ``store`` or ``http_limits.page_items``.
+
+    ``the argument`` of the program or the command line, or an environment variable."""
+
+
+_DEFAULT = "the default"
+
+
+def _origins(call: Call) -> dict[str, str]:
+    """Return what named each setting, without those that have their default."""
+    given = {"store": call.well.address_origin}
+    for what, limits, plain in (("limits", call.well.limits, Limits()), ("http_limits", call.server.limits, HttpLimits())):
+        changed = (name for name in plain.__struct_fields__ if getattr(limits, name) != getattr(plain, name))
+        given |= {f"{what}.{name}": "the argument" for name in changed}
+    return {name: origin for name, origin in given.items() if origin != _DEFAULT}
 
 
 async def get_system(call: Call) -> Reply:
@@ -68,6 +86,7 @@ async def get_system(call: Call) -> Reply:
         is_admin_open=call.server.is_admin_open,
         limits=msgspec.structs.asdict(call.well.limits),
         http_limits=msgspec.structs.asdict(call.server.limits),
+        origins=_origins(call),
     )
     return Reply(found)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import UNSET
@@ -18,7 +19,13 @@ from stepwell.web.problem import HttpProblem
 if TYPE_CHECKING:
     from starlette.responses import Response
 
+    from stepwell.state.request_log import AuditEntry
+
 __all__ = ["SCREENS"]
+
+_SEARCHED = 200
+"""The entries of the audit among which changes of a key are looked for."""
+_REFUSED = 400
 
 
 def _crumbs(view: View, scope: str | None = None) -> tuple[Crumb, ...]:
@@ -43,8 +50,19 @@ async def show_scope(view: View) -> Shown:
 
 async def show_entry(view: View) -> Shown:
     """Show a value, and the form that changes it."""
-    values = {"entry": await view.get("get_entry"), "scope": view.path["scope"]}
+    changes = await _changes(view)
+    values = {"entry": await view.get("get_entry"), "scope": view.path["scope"], "changes": changes, "searched": _SEARCHED}
     return Shown(template="entry.html", title=view.path["key"], values=values, crumbs=_crumbs(view, view.path["scope"]))
+
+
+async def _changes(view: View) -> list[AuditEntry] | None:
+    """Return who changed the value over HTTP, newest first; None for a caller who may not see the audit."""
+    if not view.may(Role.ADMIN):
+        return None
+    address = f"/state/{segment(view.path['scope'])}/keys/{segment(view.path['key'])}"
+    entries: list[AuditEntry] = (await view.get("list_audit", limit=_SEARCHED)).items
+    # The address of a client is as it was sent, and may have other characters in percent codes.
+    return [each for each in entries if unquote(each.resource).endswith(unquote(address)) and each.status < _REFUSED]
 
 
 async def edit_entry_form(view: View) -> Shown | Response:
