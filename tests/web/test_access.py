@@ -73,6 +73,49 @@ async def test_a_ticket_opens_one_session_which_ends_with_its_token():
         assert await well.access.session(session) is None
 
 
+@async_test
+async def test_a_ticket_opens_one_stream_and_nothing_else():
+    async with served() as api, api.client("operator") as client, api.client(None) as nobody:
+        await client.put("/api/v1/runs/a", json={"workflow": "approve"})
+        made = await client.post("/api/v1/event_tickets")
+        assert (made.status_code, made.json()["ttl_ms"]) == (201, 60_000)
+        url = f"/api/v1/runs/a/events?wait=0&ticket={made.json()['ticket']}"
+        found = await nobody.get(url, headers={"Accept": "application/json"})
+        assert (found.status_code, found.json()["items"][0]["event"]) == (200, "snapshot")
+        again = await nobody.get(url, headers={"Accept": "application/json"})
+        assert (again.status_code, "was used" in again.json()["detail"]) == (401, True)
+        other = (await client.post("/api/v1/event_tickets")).json()["ticket"]
+        assert (await nobody.get(f"/api/v1/runs/a?ticket={other}")).status_code == 401
+        assert await api.well.access.redeem_ticket(other) is None
+        identity = await api.well.access.redeem_stream_ticket(other)
+        assert identity is not None
+        assert (identity.role, identity.workspace) == (Role.VIEWER, "acme")
+
+
+@async_test
+async def test_a_ticket_for_a_stream_ends_with_its_token():
+    async with served() as api, api.client("viewer") as client, api.client(None) as nobody:
+        ticket = (await client.post("/api/v1/event_tickets")).json()["ticket"]
+        [token] = [each for each in await api.well.access.tokens() if each.name == "viewer"]
+        await api.well.access.revoke_token(token.token_id)
+        assert (await nobody.get(f"/api/v1/events?wait=0&ticket={ticket}")).status_code == 401
+
+
+@async_test
+async def test_a_repeated_request_for_a_secret_makes_no_second_one():
+    async with served() as api, api.client() as client:
+        body, key = {"name": "ci", "role": "viewer"}, {"Idempotency-Key": "once"}
+        first = await client.post("/api/v1/access_tokens", json=body, headers=key)
+        assert first.status_code == 201
+        second = await client.post("/api/v1/access_tokens", json=body, headers=key)
+        assert (second.status_code, second.json()["code"]) == (409, "secret_shown_once")
+        assert second.headers["idempotency-replayed"] == "true"
+        assert first.json()["text"] not in second.text
+        assert [each.name for each in await api.well.access.tokens()].count("ci") == 1
+        other = await client.post("/api/v1/access_tokens", json={**body, "role": "operator"}, headers=key)
+        assert other.status_code == 422
+
+
 def address(route: Route) -> str:
     return "/api/v1" + route.path.format(**dict.fromkeys(route.parameters, "x"))
 

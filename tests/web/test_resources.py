@@ -265,6 +265,16 @@ async def test_the_audit_has_every_change_with_its_reason():
 
 
 @async_test
+async def test_a_key_with_a_line_break_is_reached():
+    async with served(worker=False) as api, api.client() as client:
+        url = f"{V1}/state/workspace/keys/a%0Ab"
+        assert (await client.put(url, json={"value": 1}, headers={"If-None-Match": "*"})).status_code == 200
+        assert (await client.get(url)).json()["key"] == "a\nb"
+        lost = await client.get(f"{V1}/no%0Awhere")
+        assert (lost.status_code, lost.json()["code"]) == (404, "no_such_route")
+
+
+@async_test
 async def test_a_bulk_action_does_what_its_dry_run_said_or_nothing():
     async with served() as api, api.client("operator") as client:
         for number in range(3):

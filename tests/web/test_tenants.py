@@ -18,7 +18,7 @@ OWN = {"bulk_id", "delivery_id", "execution_id", "item_id", "token_id", "workspa
 """Parameters whose values are unique in the store: another workspace's are answered like missing ones."""
 APART = {"fingerprint", "scope", "key", "conversation_id", "lock", "webhook"}
 """Parameters that name something inside of the caller's own workspace, whatever others call theirs."""
-SHARED = {"queue", "tier", "code", "limit"}
+SHARED = {"worker", "queue", "tier", "code", "limit"}
 """Parameters that name something of all of the store."""
 SECRET = "what only acme knows"
 
@@ -56,6 +56,7 @@ async def prepare(api: Api) -> dict[str, str]:
         "limit": "concurrency",
         "fingerprint": "0" * 16,
         "bulk_id": "bulk-of-acme",
+        "worker": "worker-of-all",
     }
 
 

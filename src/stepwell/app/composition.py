@@ -256,7 +256,7 @@ class Parts:
         )
         worker.companions += [
             self._dispatcher,
-            Heartbeat(worker.holder, engine, self.store, driver, queues, concurrency),
+            Heartbeat(worker.holder, engine, self.store, driver, queues, concurrency, worker),
             *self._tasks_of_store(driver, lease_seconds),
         ]
         return worker

@@ -25,6 +25,7 @@ _INTERNAL: dict[str, tuple[str, ...]] = {
     "definition": (),
     "schedule": (),
     "worker": (),
+    "worker_drain": (),
     "restore": (),
     "retention": (),
     "tombstone": ("a bucket",),

@@ -9,9 +9,11 @@ from typing import Any, cast
 
 import msgspec
 
-from stepwell.contract.store import Store
+from stepwell.clock import from_ms, to_ms
+from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import (
     CommitUnknown,
+    Conflict,
     ExecutionCancelled,
     ExecutionEnded,
     ExecutionFailed,
@@ -22,7 +24,7 @@ from stepwell.errors import (
 from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.definition.node import Definition
 from stepwell.flow.function import Workflow
-from stepwell.model.commit import StateBatch, Written
+from stepwell.model.commit import Head, Release, StateBatch, Unit, Written
 from stepwell.model.execution_state import State
 from stepwell.model.external_engines import TEMPORAL
 from stepwell.model.ids import NewId, check_key
@@ -39,21 +41,23 @@ from stepwell.model.queue_item import (
     QueueSettings,
     RecoverItems,
     Redrive,
+    ReturnItem,
     limits_by_workspace,
     workflow_and_engine,
     workflow_for,
 )
 from stepwell.model.queue_lifecycle import EXPIRED, full, is_same, unknown_workspace, waits_for_slot
 from stepwell.model.refusals import asked_otherwise, id_taken
+from stepwell.model.status import Status
 from stepwell.pipeline.completions import Completion, CompletionWaiter
 from stepwell.pipeline.notifications import QUEUE, Notifications, end_of
-from stepwell.pipeline.operations import Operation, read, wait, write_or_raise
+from stepwell.pipeline.operations import Operation, read, wait, write_many, write_or_raise
 from stepwell.queue.diagnosis import ItemContext, WaitingReason, reason_of, surroundings_of
 from stepwell.queue.engine_choices import EngineChoices
 from stepwell.queue.item import ItemSummary, no_item
 from stepwell.queue.requests import QueueRequest, check_queue, new_item
 from stepwell.queue.statistics import Demand, LaneStats, demand_of, metrics_of, stats_of
-from stepwell.queue.worker_presence import Presences, WorkerPresence
+from stepwell.queue.worker_presence import LATE_SECONDS, LeasedRun, Presences, WorkerPresence, absence, drain_request
 from stepwell.queue.workspaces import change, kept_or_changed
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.run_operations import RunOperations
@@ -445,6 +449,59 @@ class QueueOperations:
         """Return the workers that take items from the queue."""
         return (yield from read(self._presences.workers))
 
+    def _worker(self, name: str) -> Operation[WorkerPresence]:
+        """Return the worker with this name. Raise ``NotFound`` if there is none that lives."""
+        found = yield from self.workers()
+        for each in found:
+            if each.name == name:
+                return each
+        raise NotFound(f"there is no worker {name!r}; one that is gone is listed for a minute")
+
+    def drain_worker(self, name: str, *, is_wanted: bool) -> Operation[WorkerPresence]:
+        """Ask a worker to drain, or to take work again; it does at its next heartbeat."""
+        worker = yield from self._worker(name)
+        if worker.engine == TEMPORAL:
+            raise InvalidInput(
+                f"worker {name!r} serves {worker.engine}, which drains its workers by its own means; stop the process"
+            )
+        yield from write_or_raise(drain_request(name, is_wanted=is_wanted))
+        return worker
+
+    def leases_of(self, name: str) -> Operation[list[LeasedRun]]:
+        """Return the executions that a worker has by leases that have not expired; also of one that is not listed any more."""
+        return (yield from read(lambda: [_leased(head) for head in self._leased_by(name)]))
+
+    def _leased_by(self, name: str) -> list[Head]:
+        # There is no index of holders, and a resting execution has none: those that run are few, and are looked through.
+        now, found = self._store.now_ms(), list[Head]()
+        for status in (Status.RUNNING, Status.PENDING):
+            after: tuple[int, str] | None = None
+            for _ in range(_MOST_LEASED // _LEASED_PAGE):
+                page = self._store.find(ExecutionQuery(status=status, after=after, limit=_LEASED_PAGE))
+                found += [head for head in page if head.holder == name and (head.lease_until_ms or 0) > now]
+                if len(page) < _LEASED_PAGE:
+                    break
+                after = page[-1].created_ms, page[-1].execution_id
+        return found
+
+    def mark_worker_dead(self, name: str, *, is_forced: bool) -> Operation[list[str]]:
+        """Release what a worker has that is gone, so that others take it now. Return the ids of the executions."""
+        found = {each.name: each for each in (yield from self.workers())}
+        worker = found.get(name)
+        now = yield from read(self._store.now_ms)
+        if worker is not None and not is_forced and now - to_ms(worker.seen_at) < LATE_SECONDS * 1000:
+            raise Conflict(f"worker {name!r} is alive: its heartbeat came at {worker.seen_at:%H:%M:%S} UTC; drain it, or force it")
+        heads = yield from read(lambda: self._leased_by(name))
+        claimed = yield from read(lambda: self._store.items(ItemQuery(status=ItemStatus.CLAIMED, limit=_LEASED_PAGE)))
+        items = [each for each in claimed if each.holder == name]
+        if worker is None and not heads and not items:
+            raise NotFound(f"there is no worker {name!r}, and no run that it has")
+        # If it lives after all: who claims these next gets a higher fence, so that it can commit to none of them any more.
+        units: list[Unit] = [Release(head.execution_id, name, head.fence) for head in heads]
+        units += [ReturnItem(item.item_id, item.fence) for item in items]
+        yield from write_many([*units, absence(name)])
+        return [head.execution_id for head in heads]
+
     def drain(self, name: str, timeout: float | None) -> Operation[bool]:
         """Pause a queue and wait until none of its items runs; False if some still run after ``timeout`` seconds."""
         yield from self.change_queue(name, is_paused=True)
@@ -462,6 +519,13 @@ class QueueOperations:
                 if left <= 0:
                     return False
                 yield from wait(listening, left)
+
+
+_LEASED_PAGE, _MOST_LEASED = 1_000, 20_000
+
+
+def _leased(head: Head) -> LeasedRun:
+    return LeasedRun(head.execution_id, head.workspace_id, head.workflow_id, Status(head.status), from_ms(head.lease_until_ms or 0))
 
 
 def _goes_on(state: State) -> bool:

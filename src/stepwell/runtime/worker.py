@@ -145,6 +145,8 @@ class Worker:
         self._has_more = False
         """Whether more executions may be due than the last claim had room for."""
         self._is_stopping, self._stop_requested = False, asyncio.Event()
+        self.is_draining = False
+        """Whether it takes nothing more for now."""
         self._grace_seconds: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._claiming = _Claiming(notifications, self._claim_and_look)
@@ -179,6 +181,19 @@ class Worker:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stop_requested.set)
 
+    def set_draining(self, is_draining: bool) -> None:
+        """Take nothing more, and have sessions hand their executions back at their next wait or step; or take work again.
+
+        On the worker's loop.
+        """
+        if is_draining and not self.is_draining:
+            log.info("this worker drains: it takes nothing more, and hands back what it runs")
+            for session in list(self._sessions.values()):
+                session.hand_back()
+        self.is_draining = is_draining
+        if not is_draining:
+            self._claiming.wake()
+
     @contextmanager
     def room_lent(self) -> Generator[None]:
         """Run one execution more while a step of a running one waits for another execution. On the worker's loop."""
@@ -197,7 +212,8 @@ class Worker:
     @property
     def has_room(self) -> bool:
         """True if another execution can be run now."""
-        return not self._is_stopping and self._loop is not None and len(self._sessions) < self._concurrency
+        is_closed = self._is_stopping or self.is_draining
+        return not is_closed and self._loop is not None and len(self._sessions) < self._concurrency
 
     @property
     def held(self) -> int:
@@ -221,7 +237,7 @@ class Worker:
     @property
     def room(self) -> int:
         """The number of executions that can be started now."""
-        return 0 if self._is_stopping else max(self._concurrency - len(self._tasks), 0)
+        return 0 if self._is_stopping or self.is_draining else max(self._concurrency - len(self._tasks), 0)
 
     def run_new(self, writer: ExecutionWriter, lease: Lease, workflow: Workflow[..., Any], ended: Callable[[], None]) -> None:
         """Run an execution that its writer creates with the first commit, and call ``ended`` after that. On the worker's loop."""
@@ -276,7 +292,9 @@ class Worker:
         free = most - len(self._tasks)
         versions = await self.workflows.versions()
         self._has_more = free <= 0
-        if free <= 0 or not versions or self._is_stopping:  # a stopping worker would claim again what it hands back
+        if (
+            free <= 0 or not versions or self._is_stopping or self.is_draining
+        ):  # a stopping worker would claim again what it hands back
             return
         asked = monotonic()
         claim = ClaimDue(tuple(versions), self.holder, self.lease_seconds, free, tuple(versions.values()))
@@ -309,7 +327,7 @@ class Worker:
             if session is not None:
                 session.kept_until = self._kept[lease.name][1]
                 self._sessions[lease.name] = session
-                if self._is_stopping:
+                if self._is_stopping or self.is_draining:
                     session.hand_back()
                 self._inside.add(task)
                 wake = await session.run()

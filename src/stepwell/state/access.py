@@ -28,7 +28,7 @@ from stepwell.state.scoped_state import StateOperations
 __all__ = ["AccessOperations"]
 
 _PATH = internal_path("access", DEFAULT_WORKSPACE)
-_TOKEN, _SESSION, _TICKET, _LINK = "token/", "session/", "ticket/", "link/"
+_TOKEN, _SESSION, _TICKET, _STREAM, _LINK = "token/", "session/", "ticket/", "stream/", "link/"
 _SERVER_KEY = "server-key"
 _PREFIX = "swt"
 
@@ -128,8 +128,24 @@ class AccessOperations:
 
     def redeem_ticket(self, secret: str) -> Operation[Identity | None]:
         """Use a ticket up, and return who it stands for; None if it is unknown, expired or was used."""
-        row = yield from self._row(_TICKET + _digest(secret))
-        if row is None or not (yield from self._delete(_TICKET + _digest(secret))):
+        return (yield from self._redeem(_TICKET, secret))
+
+    def create_stream_ticket(self, identity: Identity, ttl: Span) -> Operation[str]:
+        """Store a ticket that opens one stream of events, and return its secret. It opens no session and changes nothing."""
+        return (yield from self._issue(_STREAM, msgspec.structs.replace(identity, role=Role.VIEWER), ttl))
+
+    def redeem_stream_ticket(self, secret: str) -> Operation[Identity | None]:
+        """Use a ticket for a stream up, and return who it stands for; None if it is unknown, expired or was used."""
+        found = yield from self._redeem(_STREAM, secret)
+        return found if found is not None and (yield from self.is_valid(found)) else None
+
+    def is_valid(self, identity: Identity) -> Operation[bool]:
+        """Return whether the token that an identity comes from, if it comes from one, was not revoked and has not expired."""
+        return identity.token_id is None or (yield from self._row(_TOKEN + identity.token_id)) is not None
+
+    def _redeem(self, kind: str, secret: str) -> Operation[Identity | None]:
+        row = yield from self._row(kind + _digest(secret))
+        if row is None or not (yield from self._delete(kind + _digest(secret))):
             return None  # used up at this very moment
         return Identity(name=row.name, role=row.role, workspace=row.workspace, token_id=row.token_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -49,7 +50,7 @@ def application(
     """Return the application; `stepwell_app` describes the parameters."""
     folder = None if backups is None else Path(backups)
     server = Server(well, TABLE, identify, limits, proxy=proxy, backups=folder, is_admin_open=is_admin_open)
-    routes = [*_health_routes(server), *_session_routes(server), Mount("/api/v1", app=_ApiApp(server))]
+    routes = [*_health_routes(server), *_session_routes(server), _LineMount("/api/v1", app=_ApiApp(server))]
     routes.append(Mount("/", app=Dashboard(server)))
 
     @asynccontextmanager
@@ -60,6 +61,14 @@ def application(
             await server.bulk.close()
 
     return Envelope(Starlette(routes=routes, lifespan=lifespan, exception_handlers={HttpProblem: _on_problem}), allowed_hosts)
+
+
+class _LineMount(Mount):
+    """A mount below which a path may have line breaks, as a key may: the pattern of another one ends at the first."""
+
+    def __init__(self, path: str, app: ASGIApp) -> None:
+        super().__init__(path, app)
+        self.path_regex = re.compile(self.path_regex.pattern, re.DOTALL)
 
 
 class _ApiApp:

@@ -26,7 +26,7 @@ from stepwell.queue.diagnosis import WaitingReason
 from stepwell.queue.item import ItemSummary
 from stepwell.queue.schedule import ScheduleSummary
 from stepwell.queue.statistics import Demand, LaneStats
-from stepwell.queue.worker_presence import WorkerPresence
+from stepwell.queue.worker_presence import LeasedRun, WorkerPresence
 from stepwell.runtime.definitions import DefinitionSummary
 from stepwell.runtime.progress import Progress
 from stepwell.runtime.step_history import StepRecord
@@ -36,8 +36,8 @@ from stepwell.state.request_log import AuditEntry
 from stepwell.web.api.approvals import CreatedLink, OpenOffer
 from stepwell.web.api.bulk import BulkReport
 from stepwell.web.api.definitions import CheckResult, DefinitionView, WorkflowView
-from stepwell.web.api.queue import EnqueuedItem
-from stepwell.web.api.runs import Accepted, ListedRun, ReceiptView, RunCount, RunHours, RunState, RunView, StartedRun
+from stepwell.web.api.queue import EnqueuedItem, ReleasedRuns
+from stepwell.web.api.runs import Accepted, EventTicket, ListedRun, ReceiptView, RunCount, RunHours, RunState, RunView, StartedRun
 from stepwell.web.api.state import ConversationView, EntryView, ScopeView, Sum
 from stepwell.web.api.system import CallerInfo, SystemInfo
 from stepwell.web.api.webhooks import ReceiverView, WebhookView
@@ -419,6 +419,18 @@ class Operations:
             {"a": a, "b": b, "workspace": workspace},
             None,
             {},
+        )
+
+    def create_event_ticket(self, *, idempotency_key: str | None = None, workspace: str | None = None) -> EventTicket:
+        """Create a ticket that opens one stream of events, once.
+
+        Return an ``EventTicket``.
+
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "POST", "/event_tickets", {201: EventTicket}, {"workspace": workspace}, None, {"Idempotency-Key": idempotency_key}
         )
 
     def cancel_run(
@@ -922,6 +934,73 @@ class Operations:
         - ``workspace``: the workspace, with a token for all of the store.
         """
         return self._call("GET", "/workers", {200: Page[WorkerPresence]}, {"workspace": workspace}, None, {})
+
+    def list_worker_leases(self, worker: str, *, workspace: str | None = None) -> Page[LeasedRun]:
+        """Return the runs that a worker has.
+
+        - ``worker``: the worker, as the list of workers names it.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "GET", f"/workers/{quote(worker, safe='')}/leases", {200: Page[LeasedRun]}, {"workspace": workspace}, None, {}
+        )
+
+    def drain_worker(self, worker: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> WorkerPresence:
+        """Ask a worker to take nothing more and to hand back what it runs, at its next heartbeat.
+
+        Return a ``WorkerPresence``.
+
+        - ``worker``: the worker, as the list of workers names it.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "POST",
+            f"/workers/{quote(worker, safe='')}/drain",
+            {202: WorkerPresence},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def resume_worker(self, worker: str, *, idempotency_key: str | None = None, workspace: str | None = None) -> WorkerPresence:
+        """Ask a draining worker to take work again.
+
+        Return a ``WorkerPresence``.
+
+        - ``worker``: the worker, as the list of workers names it.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "POST",
+            f"/workers/{quote(worker, safe='')}/resume",
+            {202: WorkerPresence},
+            {"workspace": workspace},
+            None,
+            {"Idempotency-Key": idempotency_key},
+        )
+
+    def mark_worker_dead(
+        self, worker: str, *, force: bool = False, idempotency_key: str | None = None, workspace: str | None = None
+    ) -> ReleasedRuns:
+        """Release the runs of a worker that is gone, so that others take them now.
+
+        Return a ``ReleasedRuns``.
+
+        - ``worker``: the worker, as the list of workers names it.
+        - ``force``: true for a worker whose heartbeat still comes.
+        - ``idempotency_key``: a text of your own, which makes a retry safe: the request is done once.
+        - ``workspace``: the workspace, with a token for all of the store.
+        """
+        return self._call(
+            "POST",
+            f"/workers/{quote(worker, safe='')}/mark_dead",
+            {200: ReleasedRuns},
+            {"workspace": workspace},
+            {"force": force},
+            {"Idempotency-Key": idempotency_key},
+        )
 
     def get_queue(self, queue: str, *, workspace: str | None = None) -> QueueSettings:
         """Return the settings of a queue.

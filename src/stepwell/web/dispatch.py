@@ -86,12 +86,14 @@ class RequestDispatcher:
 
     async def _checked(self, request: Request, route: Route, path: dict[str, str], headers: dict[str, str]) -> Any:
         is_write = route.method in _WRITES
-        identity = None if route.role is None else await self._server.authenticator.identity_of(request)
         query = query_of(request)
+        identity = None if route.role is None else await self._identity_of(request, route, query)
         asked = query.pop("workspace", None)
         chosen = query.pop("fields", None) if choosable_fields(route) else None
         if identity is None:
             if route.role is not None:
+                if "ticket" in query:
+                    raise HttpProblem("unauthorized", "this ticket is unknown, expired or was used; ask for another one")
                 given = "authorization" in request.headers
                 fault = "this token is unknown, expired or revoked" if given else "send `Authorization: Bearer <token>`"
                 raise HttpProblem("unauthorized", f"{fault}; make a token with: stepwell token create")
@@ -116,6 +118,13 @@ class RequestDispatcher:
         response = await self._once(call, route, headers)
         await _audit(call, route, response.status_code, f"{request.url.path} {call.about}".strip())
         return response
+
+    async def _identity_of(self, request: Request, route: Route, query: Mapping[str, str]) -> Identity | None:
+        """Return the caller of a request; a stream may be opened by a ticket, since a browser sends no header for it."""
+        ticket = query.get("ticket") if route.media == "text/event-stream" else None
+        if ticket is not None:
+            return await self._server.well.access.redeem_stream_ticket(ticket)
+        return await self._server.authenticator.identity_of(request)
 
     async def _body(self, request: Request, route: Route) -> Any:
         limits = self._server.limits
@@ -154,7 +163,8 @@ class RequestDispatcher:
             await requests.release(key)
             raise
         if response.status_code < 500 and response.status_code not in _NOT_KEPT:
-            await requests.keep(key, kept_reply(key, response))
+            is_secret = route.shows_secret and response.status_code < 300
+            await requests.keep(key, kept_reply(key, _without_secret(call) if is_secret else response))
         else:
             await requests.release(key)
         return response
@@ -312,6 +322,14 @@ def _key_of(call: Call, route: Route) -> RequestKey | None:
     said = _encode_sorted(call.body) + b"\n" + call.request.scope.get("query_string", b"")
     where = f"{route.name} {sorted(call.path.items())}"
     return RequestKey(call.workspace, where, key, sha256(said).hexdigest())
+
+
+def _without_secret(call: Call) -> Response:
+    """Return what a repeat of a request gets whose reply had a secret: that it was done, and what to do without the secret."""
+    fault = (
+        "the first request was done, and no reply with its secret is kept; remove what it made, and make another one with a new key"
+    )
+    return problem_response(call.request, HttpProblem("secret_shown_once", fault))
 
 
 def kept_reply(key: RequestKey, response: Response) -> KeptReply:

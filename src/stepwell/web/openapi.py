@@ -158,7 +158,7 @@ def _parameters(route: Route, schemas: dict[str, Any], components: dict[str, Any
     if route.role is not None:
         found.append(_parameter("workspace", "query", text))
     if choosable := choosable_fields(route):
-        found.append({**_parameter("fields", "query", {"type": "string"}), "example": ",".join(choosable[:2])})
+        found.append({**_parameter("fields", "query", {"type": "string"}), "example": ",".join(choosable)})
     if route.method == "POST":
         key = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
         found.append(_parameter("Idempotency-Key", "header", key))

@@ -35,6 +35,7 @@ _HTTP_KINDS = (
     ProblemKind(code="timeout", status=408, title="The request did not arrive in time.", retryable=True),
     ProblemKind(code="in_progress", status=409, title="A request with this Idempotency-Key is still running.", retryable=True),
     ProblemKind(code="not_configured", status=409, title="This server was not set up for that."),
+    ProblemKind(code="secret_shown_once", status=409, title="This was done before, and its secret was shown then."),
     ProblemKind(code="gone", status=410, title="This was used, has ended or was removed."),
     ProblemKind(code="precondition_failed", status=412, title="The resource is at another revision."),
     ProblemKind(code="too_large", status=413, title="The request is too large."),

@@ -154,6 +154,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """A body that works on a new store with the workflows of the example; a test sends it."""
     keeps_replies: bool = True
     """Whether a reply is kept under its Idempotency-Key; a start keeps its own."""
+    shows_secret: bool = False
+    """Whether the reply has a secret that is shown once: under an Idempotency-Key only that it was done is kept, and a repeat says
+    so, since a second secret would be one that nobody has asked for."""
 
     @property
     def parameters(self) -> tuple[str, ...]:

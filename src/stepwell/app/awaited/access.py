@@ -95,6 +95,28 @@ class AsyncAccess:
         """
         return await self._driver.run(self._do.redeem_ticket(secret))
 
+    async def create_stream_ticket(self, identity: Identity, *, ttl: Span = "1m") -> str:
+        """Create a ticket that opens one stream of events, once, with the role viewer, and return its secret.
+
+        - ``identity``: who reads the stream.
+        - ``ttl``: after this time the ticket is refused; a stream that it opened goes on.
+        """
+        return await self._driver.run(self._do.create_stream_ticket(identity, ttl))
+
+    async def redeem_stream_ticket(self, secret: str) -> Identity | None:
+        """Use a ticket for a stream up, and return who it stands for; None if it is unknown, expired or was used.
+
+        - ``secret``: what ``create_stream_ticket`` returned.
+        """
+        return await self._driver.run(self._do.redeem_stream_ticket(secret))
+
+    async def is_valid(self, identity: Identity) -> bool:
+        """Return whether the token of an identity is still valid; True for one that comes from no token.
+
+        - ``identity``: as ``identify`` or a ticket returned it.
+        """
+        return await self._driver.run(self._do.is_valid(identity))
+
     async def create_link(
         self,
         execution_id: Id,

@@ -26,7 +26,7 @@ from stepwell.queue.requests import QueueRequest
 from stepwell.queue.schedule import ScheduleSummary
 from stepwell.queue.scheduler import ScheduleOperations
 from stepwell.queue.statistics import Demand, LaneStats
-from stepwell.queue.worker_presence import WorkerPresence
+from stepwell.queue.worker_presence import LeasedRun, WorkerPresence
 from stepwell.queue.workspaces import KEEP, Number, Rate, WorkspaceOperations
 
 __all__ = ["Queue", "QueueItem", "Schedules", "Workspaces"]
@@ -151,6 +151,45 @@ class Queue:
     def workers(self) -> builtins.list[WorkerPresence]:
         """Return the workers that take items from the queue. One whose stored row is damaged is left out, and named in the log."""
         return self._driver.run(self._do.workers())
+
+    def drain_worker(self, name: str) -> WorkerPresence:
+        """Ask a worker to take nothing more and to hand back what it runs, and return it. It sees that at its next heartbeat.
+
+        Steps under way end first, and are recorded. The process stays, and can be stopped when nothing ``running`` is left.
+
+        - ``name``: the worker, as ``workers`` lists it.
+
+        Raise ``NotFound`` if there is none, and ``InvalidInput`` for one that serves Temporal.
+        """
+        return self._driver.run(self._do.drain_worker(name, is_wanted=True))
+
+    def resume_worker(self, name: str) -> WorkerPresence:
+        """Ask a draining worker to take work again, and return it. It sees that at its next heartbeat.
+
+        - ``name``: the worker, as ``workers`` lists it.
+
+        Raise ``NotFound`` if there is none, and ``InvalidInput`` for one that serves Temporal.
+        """
+        return self._driver.run(self._do.drain_worker(name, is_wanted=False))
+
+    def worker_leases(self, name: str) -> builtins.list[LeasedRun]:
+        """Return the executions that a worker has, among the newest 20,000 that run. Also of a worker that is not listed any more.
+
+        - ``name``: the worker.
+        """
+        return self._driver.run(self._do.leases_of(name))
+
+    def mark_worker_dead(self, name: str, *, force: bool = False) -> builtins.list[str]:
+        """Release the executions of a worker that is gone, so that others take them before its leases expire; return their ids.
+
+        A worker that lives after all loses them: it can commit to none of them once another has taken it.
+
+        - ``name``: the worker, also one that is not listed any more.
+        - ``force``: True for one whose heartbeat still comes.
+
+        Raise ``Conflict`` if its heartbeat still comes, and ``NotFound`` if there is no such worker and it has nothing.
+        """
+        return self._driver.run(self._do.mark_worker_dead(name, is_forced=force))
 
     def why(self, item_id: Id) -> WaitingReason:
         """Return why an item waits: codes, the strongest first, and a message.

@@ -178,6 +178,6 @@ ROUTES = (
         body=CreateLink,
         status=201,
         example={"signal": "approve", "by": "ann", "ttl_ms": 86400000},
-        keeps_replies=False,
+        shows_secret=True,
     ),
 )

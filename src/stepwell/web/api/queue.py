@@ -17,7 +17,7 @@ from stepwell.model.value import Value
 from stepwell.queue.diagnosis import WaitingReason
 from stepwell.queue.item import ItemSummary, no_item
 from stepwell.queue.statistics import Demand, LaneStats
-from stepwell.queue.worker_presence import WorkerPresence
+from stepwell.queue.worker_presence import LeasedRun, WorkerPresence
 from stepwell.web.filters import parse_filter
 from stepwell.web.paging import MOST_COUNTED, Count, Counting, page_reply
 from stepwell.web.preconditions import check_edit, etag_of
@@ -89,6 +89,20 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """How many of its items run at once."""
     rate_per_second: Annotated[float, Meta(ge=0)] | UnsetType | None = UNSET
     """How many of its items start per second."""
+
+
+class MarkDead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether a worker is surely gone."""
+
+    force: bool = False
+    """True for a worker whose heartbeat still comes."""
+
+
+class ReleasedRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs that a worker had."""
+
+    released: list[str]
+    """Their ids."""
 
 
 async def list_items(call: Call) -> Reply:
@@ -206,6 +220,27 @@ async def list_workers(call: Call) -> Reply:
     return Reply(Page(items=await call.well.queue.workers()))
 
 
+async def list_worker_leases(call: Call) -> Reply:
+    """Return the runs that a worker has."""
+    return Reply(Page(items=await call.well.queue.worker_leases(call.path["worker"])))
+
+
+async def drain_worker(call: Call) -> Reply:
+    """Ask a worker to take nothing more and to hand back what it runs, at its next heartbeat."""
+    return Reply(await call.well.queue.drain_worker(call.path["worker"]), 202)
+
+
+async def resume_worker(call: Call) -> Reply:
+    """Ask a draining worker to take work again."""
+    return Reply(await call.well.queue.resume_worker(call.path["worker"]), 202)
+
+
+async def mark_worker_dead(call: Call) -> Reply:
+    """Release the runs of a worker that is gone, so that others take them now."""
+    worker, force = call.path["worker"], call.body.force
+    return Reply(ReleasedRuns(released=await call.well.queue.mark_worker_dead(worker, force=force)))
+
+
 async def get_queue(call: Call) -> Reply:
     """Return the settings of a queue."""
     found = await call.well.queue.get(call.path["queue"])
@@ -252,6 +287,18 @@ ROUTES = (
     api_route("GET /queue/lanes", list_lanes, Page[LaneStats]),
     api_route("GET /queue/demand", get_demand, Demand, Role.ADMIN, is_store_wide=True),
     api_route("GET /workers", list_workers, Page[WorkerPresence], Role.ADMIN, is_store_wide=True),
+    api_route("GET /workers/{worker}/leases", list_worker_leases, Page[LeasedRun], Role.ADMIN, is_store_wide=True),
+    api_route("POST /workers/{worker}/drain", drain_worker, WorkerPresence, Role.ADMIN, status=202, is_store_wide=True),
+    api_route("POST /workers/{worker}/resume", resume_worker, WorkerPresence, Role.ADMIN, status=202, is_store_wide=True),
+    api_route(
+        "POST /workers/{worker}/mark_dead",
+        mark_worker_dead,
+        ReleasedRuns,
+        Role.ADMIN,
+        body=MarkDead,
+        is_body_optional=True,
+        is_store_wide=True,
+    ),
     api_route("GET /queues/{queue}", get_queue, QueueSettings),
     api_route(
         "PUT /queues/{queue}",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -61,6 +62,9 @@ _READ = 500
 _VERIFIED = 100
 """The same if all receipts of each run have to be read."""
 _COUNTED = 1_000
+_TICKET_SECONDS = 60
+_LONGEST_WITHOUT_TOKEN_SECONDS = 3_600.0
+"""How long a stream lasts that was opened by the ticket of a caller without a token, whose session may have ended meanwhile."""
 _LARGEST_READ = 1_000
 """Runs that are read from the store at once."""
 
@@ -260,6 +264,17 @@ class EventQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many seconds to wait for events, without a stream."""
     filter: str = ""
     """Terms such as ``status:FAILED workflow:checkout``."""
+    ticket: Annotated[str, Meta(max_length=200)] | None = None
+    """What ``create_event_ticket`` returned, in place of a token, for a browser's ``EventSource``. It opens one stream."""
+
+
+class EventTicket(msgspec.Struct, frozen=True, kw_only=True):
+    """A ticket for one stream of events."""
+
+    ticket: str
+    """Pass it as ``ticket`` to open a stream; the next connection needs another one."""
+    ttl_ms: int
+    """How long it can be used."""
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
@@ -705,6 +720,12 @@ async def fork_run(call: Call) -> Reply:
     return Reply(view, 201, {"Location": location_of(call, fork_id)})
 
 
+async def create_event_ticket(call: Call) -> Reply:
+    """Create a ticket that opens one stream of events, once."""
+    ticket = await call.well.access.create_stream_ticket(call.identity, ttl=_TICKET_SECONDS)
+    return Reply(EventTicket(ticket=ticket, ttl_ms=_TICKET_SECONDS * 1000), 201)
+
+
 async def follow_run(call: Call) -> Any:
     """Stream what happens to a run."""
     summary = await owned_run(call)
@@ -736,8 +757,12 @@ async def _stream(call: Call, events: Any) -> Any:
         await events.aclose()
         return Reply(b"")
     if "text/event-stream" in accept or "application/x-ndjson" in accept or "json" not in accept:
+        ends = monotonic() + _LONGEST_WITHOUT_TOKEN_SECONDS
 
         async def is_allowed() -> bool:
+            if call.query.ticket is not None:  # which was used up: what it was made with still counts
+                has_token = call.identity.token_id is not None
+                return (has_token or monotonic() < ends) and await call.well.access.is_valid(call.identity)
             return await call.server.authenticator.identity_of(call.request) == call.identity
 
         credentials = credentials_of(call.request)
@@ -802,6 +827,7 @@ ROUTES = (
     api_route("GET /runs/{execution_id}/proof", get_proof, media="application/x-ndjson"),
     api_route("GET /runs/{execution_id}/verification", verify_run, Verification),
     api_route("GET /runs/{execution_id}/diff", diff_run, Page[Change], query=DiffQuery),
+    api_route("POST /event_tickets", create_event_ticket, EventTicket, status=201, shows_secret=True),
     api_route("GET /runs/{execution_id}/events", follow_run, EventPage, query=EventQuery, media="text/event-stream"),
     api_route("GET /events", follow_runs, EventPage, query=EventQuery, media="text/event-stream"),
     api_route(

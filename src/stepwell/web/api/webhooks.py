@@ -129,7 +129,7 @@ ROUTES = (
         body=PutWebhook,
         example={"url": "https://shop.example.org/hooks"},
     ),
-    api_route("POST /webhooks/{webhook}/rotate", rotate_webhook, WebhookView, Role.ADMIN, keeps_replies=False),
+    api_route("POST /webhooks/{webhook}/rotate", rotate_webhook, WebhookView, Role.ADMIN, shows_secret=True),
     api_route("DELETE /webhooks/{webhook}", delete_webhook, None, Role.ADMIN),
     api_route("GET /webhook_receivers", list_receivers, Page[WebhookReceiver], Role.ADMIN, query=CountedQuery),
     api_route(

@@ -281,7 +281,7 @@ ROUTES = (
         body=CreateToken,
         status=201,
         example={"name": "ci", "role": "operator"},
-        keeps_replies=False,
+        shows_secret=True,
     ),
     api_route("DELETE /access_tokens/{token_id}", revoke_token, None, Role.ADMIN),
     api_route("GET /audit", list_audit, Page[AuditEntry], Role.ADMIN, query=PageQuery),
