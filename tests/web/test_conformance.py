@@ -54,9 +54,17 @@ def test_the_server_keeps_to_its_document(name: str, schema: schemathesis.schema
     check()
 
 
+RUNS = {route.name for route in TABLE.routes if route.path.startswith(("/runs", "/queue/items"))} - LEFT_OUT
+"""Operations on runs and items: among those of everything, a short walk may never come to one."""
+
+
 def test_operations_in_the_order_of_their_links_keep_to_the_document(schema: schemathesis.schemas.BaseSchema, server: Running):
     answered: set[tuple[str, bool]] = set()
-    linked = schema.exclude(operation_id=sorted(LEFT_OUT))
+    # So that a list names something to follow, whichever operations the walk begins with.
+    headers = {"Authorization": "Bearer " + server.tokens["acme"]}
+    for path in ("runs", "queue/items"):
+        assert httpx.post(f"{server.url}/api/v1/{path}", json={"workflow": "greet"}, headers=headers).status_code == 202
+    linked = schema.include(operation_id=sorted(RUNS))
 
     class Machine(linked.as_state_machine()):
         """Calls operations with what the replies before named."""
