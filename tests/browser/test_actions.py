@@ -366,3 +366,19 @@ async def test_the_demo_runs_from_the_empty_home_and_its_run_is_paused_resumed_a
         await expect(page.locator("#notice")).to_have_text("The fork was made.")
         await page.get_by_role("link", name="Events").click()
         await expect(page.locator("#receipt-0")).to_contain_text("set variable sugar")
+
+
+@in_browser
+async def test_the_runs_of_a_worker_and_its_actions_fit_a_phone(chromium: Chromium, sites: dict[str, Site]):
+    site = sites["fresh"]
+    async with chromium.visit(site.origin, site.sessions["store"], viewport=PHONE) as visit:
+        await visit.go("/workers")
+        await visit.page.locator("#workers td a").first.click()
+        await expect(visit.page.locator("#worker")).to_be_visible()
+        assert not await visit.has_overflow()
+        assert await visit.axe() == []
+        await open_menu(visit.page, "Drain")  # not sent: the other tests of this site need its worker
+        await expect(visit.page.get_by_role("button", name="Drain", exact=True)).to_be_enabled()
+        await open_menu(visit.page, "Mark dead")
+        assert await visit.axe() == []
+        assert not await visit.has_overflow()

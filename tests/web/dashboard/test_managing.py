@@ -6,10 +6,12 @@ import asyncio
 import re
 from html import unescape
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
 from tests.web.dashboard.browsing import Person, browsing, text_of
+from tests.web.dashboard.test_run import until
 from tests.web.servers import approve, async_test, fail, greet, served
 
 from stepwell import AsyncStepwell, workflow
@@ -170,6 +172,32 @@ async def test_workers_are_shown_to_admins_of_the_store():
         assert refused.status_code == 405
     async with browsing("acme") as admin:
         assert (await admin.open("/workers")).status_code == 403
+
+
+@async_test
+async def test_a_worker_is_drained_resumed_and_marked_dead():
+    async with browsing("store") as person:
+        await person.well.start(approve, execution_id="a")
+
+        async def is_there() -> bool:
+            return bool(await person.well.queue.workers())
+
+        await until(is_there)
+        [worker] = await person.well.queue.workers()
+        path = f"/workers/{quote(worker.name, safe='')}"
+        page = await person.open(f"/workers?worker={quote(worker.name, safe='')}")
+        assert re.search(rf"slots\W+\d+ of {worker.concurrency}", page.text)
+        assert "Mark dead" in text_of(page)
+        assert (await person.send(f"{path}/drain", reason="update")).status_code == 303
+        assert (await person.send(f"{path}/resume")).status_code == 303
+        assert (await person.send(f"{path}/mark_dead")).status_code == 409  # its heartbeat comes
+        assert (await person.send(f"{path}/mark_dead", force="yes", reason="it hangs")).status_code == 303
+        done = [(each.action, each.reason, each.status) for each in await person.well.requests.audit("default")]
+        assert ("drain_worker", "update", 202) in done
+        assert ("mark_worker_dead", "it hangs", 200) in done
+        assert (await person.send("/workers/nobody/drain")).status_code == 404
+    async with browsing("acme") as admin:
+        assert (await admin.send("/workers/nobody/drain")).status_code == 403
 
 
 @async_test
