@@ -309,7 +309,7 @@ class StoreFull(StoreUnavailable):
 
 
 class StoreForeign(StoreUnavailable):
-    """The file or database is not a Stepwell store; point the URL at another one."""
+    """The file or database is not a Stepwell store, or was made by an unreleased version; point the URL at another one."""
 
     code = "SW-302"
 

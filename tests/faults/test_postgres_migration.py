@@ -11,26 +11,14 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.proxy import Proxy, Verdict
 
 from stepwell.clock import FakeClock
-from stepwell.errors import LimitExceeded, StoreForeign, StoreNewer, StoreUnavailable
-from stepwell.model.commit import StateBatch
+from stepwell.errors import StoreForeign, StoreNewer, StoreUnavailable
 from stepwell.model.limits import Limits
-from stepwell.model.queue_item import Tier
 from stepwell.stores.postgres import migrations
 from stepwell.stores.postgres.connection_pool import connect_database
 from stepwell.stores.postgres.migrations import MIGRATIONS, Migration, migrate
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.stores.postgres.url import PostgresSettings, parse_url
-from stepwell.testing.conformance.samples import (
-    SampleExecution,
-    landed,
-    put,
-    put_workspace,
-    refused,
-    walk,
-    write,
-    write_state,
-)
-from stepwell.testing.conformance.state_quotas import CHARGE, OWN, set_key
+from stepwell.testing.conformance.samples import SampleExecution, put, walk, write_state
 
 LAST = MIGRATIONS[-1].number
 NEXT = Migration(
@@ -125,29 +113,6 @@ def test_migration_killed_at_any_statement_is_finished_by_the_next(site: Site) -
     assert number > len(migrations._statements(MIGRATIONS[0].pre)) + 4
 
 
-def test_schema_1_gets_limits_that_count_what_was_there(site: Site) -> None:
-    """T48: the state of before is a scope with one key."""
-    settings = parse_url(site.url)
-    database = connect_database(settings)
-    try:
-        migrate(database, settings, MIGRATIONS[:1])
-    finally:
-        database.close()
-    site.sql(f"INSERT INTO {site.schema}.tiers (name, weight, state_bytes) VALUES ('old', 1, 100)")
-    site.sql(f"""
-        INSERT INTO {site.schema}.state_scopes (address, path, workspace_id, revision, keys, bytes)
-        VALUES (sha256('workflow/acme/checkout'), 'workflow/acme/checkout', 'acme', 1, 1, 10)""")
-    store = PostgresStore(site.url, FakeClock(), Limits())
-    store.open()
-    try:
-        assert Tier(name="old", state_bytes=100, retention_seconds=None, child_concurrency=None) in store.tiers()
-        put_workspace(store, "acme", workflow_state_keys=1)
-        refused(write(store, StateBatch((set_key(CHARGE, "a"),))), LimitExceeded)
-        landed(write(store, StateBatch((set_key(OWN, "a"),))))
-    finally:
-        store.close()
-
-
 def test_part_that_fails_in_the_middle_leaves_nothing_of_itself(site: Site) -> None:
     """T49: the version is bumped last, in the same transaction."""
     site.migrate()
@@ -211,6 +176,17 @@ def test_released_migration_that_was_edited_is_noticed(site: Site) -> None:
     edited = Migration(NEXT.number, NEXT.name, pre=NEXT.pre.replace("text", "bytea"), post=NEXT.post)
     with pytest.raises(StoreForeign, match=f"migration {NEXT.number} is not the one of this Stepwell"):
         site.migrate(edited)
+
+
+@pytest.mark.parametrize("more", [(), (NEXT,)])
+def test_schema_of_an_earlier_draft_is_refused_and_not_touched(site: Site, more: tuple[Migration, ...]) -> None:
+    """T48: also one that had further migrations: it is not taken for a newer one."""
+    site.migrate(*more)
+    site.sql(f"UPDATE {site.schema}.migrations SET digest = 'draft' WHERE number = 1")
+    before = site.shape()
+    with pytest.raises(StoreForeign, match=r"migration 1 is not .*unreleased version\. Nothing was changed.* restore the backup"):
+        site.migrate()
+    assert site.shape() == before
 
 
 def test_schema_that_is_ready_is_opened_without_a_lock(site: Site) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from stepwell import StoreNewer, StoreUnavailable
+from stepwell import StoreForeign, StoreNewer, StoreUnavailable
 from stepwell.clock import FakeClock
 from stepwell.model.limits import Limits
 from stepwell.stores.sql_files import read_schema
@@ -88,3 +88,27 @@ def test_code_that_knows_less_than_the_file_refuses_it(know: Know, tmp_path: Pat
     know()
     with pytest.raises(StoreNewer, match=rf"schema {LAST + 1}.*up to {LAST}"):
         open_store(tmp_path)
+
+
+def test_script_that_was_edited_is_noticed(know: Know, tmp_path: Path) -> None:
+    know(NOTES)
+    open_store(tmp_path).close()
+    know((NOTES[0], NOTES[1].replace("made", "edited")))
+    with pytest.raises(StoreForeign, match=f"migration {NOTES[0]} is not the one of this Stepwell"):
+        open_store(tmp_path)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("draft", ["DROP TABLE migrations", "UPDATE migrations SET digest = 'draft' WHERE number = 1"])
+def test_file_of_an_earlier_draft_is_refused_and_not_touched(draft: str, version: int, tmp_path: Path) -> None:
+    """T48: drafts had no record of their scripts; one that had further scripts is not taken for a newer file."""
+    open_store(tmp_path).close()
+    with apsw.Connection(f"{tmp_path}/well.db") as database:
+        database.execute(draft)
+        database.pragma("user_version", version)
+    database.close()
+    before = (tmp_path / "well.db").read_bytes()
+    with pytest.raises(StoreForeign, match=r"unreleased version\. Nothing was written to it: back it up") as caught:
+        open_store(tmp_path)
+    assert caught.value.code == "SW-302"
+    assert (tmp_path / "well.db").read_bytes() == before

@@ -242,7 +242,7 @@ def postgres_schema(postgres_server: PostgresServer) -> str:
 @pytest.fixture(scope="session")
 def empty_postgres_schema(postgres_server: PostgresServer, postgres_schema: str) -> Iterator[Callable[[], None]]:
     """Empties the shared schema, on one connection for all tests, and puts back the rows that its migrations insert."""
-    tables = ("executions", "commits", "snapshots", "state_scopes", "state_entries", "state_held", "state_counts", "locks")
+    tables = ("executions", "commits", "snapshots", "state_scopes", "state_entries", "state_counts", "locks")
     queue_tables = ("items", "queues", "workspaces", "tiers")
     deletes = [f"DELETE FROM {postgres_schema}.{table}" for table in (*tables, *queue_tables)]
     inserts = [in_schema(text, postgres_schema) for text in _statements(MIGRATIONS[0].pre) if text.startswith("INSERT")]

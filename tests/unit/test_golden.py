@@ -77,38 +77,20 @@ def test_store_of_schema_1_can_be_written_to(well_file: Path) -> None:
         assert well.state.custom("notes").increment("short") == 2
 
 
-def test_store_of_schema_1_gets_limits_that_count_what_was_there(well_file: Path) -> None:
-    """T48: the golden store has one key in the state of acme, of a workflow."""
+def test_store_of_schema_1_counts_state_and_has_a_queue(well_file: Path) -> None:
+    """T48: the golden store has one key in the state of acme, of a workflow, and no item."""
     with open_well(well_file) as well:
+        assert {tier.name: tier for tier in well.workspaces.tiers()} == {tier.name: tier for tier in TIERS}
         well.workspaces.put_tier("small", state_keys=2, workflow_state_keys=1)
         well.workspaces.put("acme", tier="small")
+        assert well.workspaces.override("acme", "concurrency", 7, span="1h").overrides["concurrency"].value == 7
         checkout = well.state.workspace("acme").workflow("checkout")
         with pytest.raises(LimitExceeded, match="workflow_state_keys=1"):
             checkout.set("more", 1)
         well.state.workspace("acme").set("more", 1)
         with pytest.raises(LimitExceeded, match="state_keys=2"):
             well.state.workspace("acme").set("most", 1)
-
-
-def test_store_of_schema_1_has_a_queue_afterwards(well_file: Path) -> None:
-    """T48: also an item that waits since then; the golden store was made when the status of one was PENDING."""
-    database = apsw.Connection(str(well_file))
-    columns = (
-        "item_id, workspace_id, workflow_id, version, execution_id, input, queue, priority, enqueued_ms, run_at_ms, body_digest"
-    )
-    database.execute(
-        f"""INSERT INTO items ({columns}, max_attempts, is_ready, status)
-        VALUES ('old', 'default', 'greet', 1, 'run-old', X'7B7D', 'default', 0, 1, 1, '', 3, 0, 'PENDING')"""
-    )
-    database.close()
-    with open_well(well_file) as well:
-        assert [lane.depth for lane in well.queue.stats()] == [1]
-        assert {tier.name: tier.child_concurrency for tier in well.workspaces.tiers()} == {
-            tier.name: tier.child_concurrency for tier in TIERS
-        }
-        well.workspaces.put("acme", tier="startup")
-        assert well.workspaces.override("acme", "concurrency", 7, span="1h").overrides["concurrency"].value == 7
-        assert well.verify("order-7").ok
+        assert well.queue.stats() == []
 
 
 def test_values_of_schema_1_are_migrated(well_file: Path) -> None:

@@ -43,7 +43,7 @@ _BODY_PLACE = re.compile(r"\$\$")
 
 # The tables with workspaces' rows; "locks" among them, which has no policy, so that only the owner sees it.
 _GUARDED = (
-    *("executions", "commits", "snapshots", "state_scopes", "state_entries", "state_held", "state_counts", "locks"),
+    *("executions", "commits", "snapshots", "state_scopes", "state_entries", "state_counts", "locks"),
     *("items", "workspaces", "tiers", "queues"),
 )
 
@@ -118,15 +118,16 @@ def _look(database: Database, settings: PostgresSettings, migrations: Sequence[M
 
 def _check_known(found: _Found, settings: PostgresSettings, migrations: Sequence[Migration]) -> None:
     known = {migration.number: migration.digest for migration in migrations}
+    for number, digest in found.digests.items():
+        if known.get(number, digest) != digest:
+            raise StoreForeign(
+                f"{settings.place}: migration {number} is not the one of this Stepwell; the schema was made by another program or "
+                "an unreleased version. Nothing was changed in it: back it up with that version, and restore the backup into "
+                "another schema, ?schema=..."
+            )
     newest, ours = max(found.digests, default=0), max(known)
     if newest > ours:
         raise StoreNewer(f"{settings.place}: the schema is at {newest} and this Stepwell knows up to {ours}; upgrade Stepwell")
-    for number, digest in found.digests.items():
-        if known.get(number) != digest:
-            raise StoreForeign(
-                f"{settings.place}: migration {number} is not the one of this Stepwell; the schema was made by another program or "
-                "an unreleased version: name another with ?schema=..."
-            )
 
 
 @contextmanager

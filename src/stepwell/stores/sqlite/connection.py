@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -66,6 +68,12 @@ _CHECKPOINT_PAGES = 1000
 
 _SCHEMA = read_schema("stepwell.stores.sqlite")
 SCHEMA_VERSION = _SCHEMA[-1][0]
+
+
+@cache
+def _digest(script: str) -> str:
+    """Return the digest of a script, which is recorded so that a file made by an edited one is noticed."""
+    return sha256(script.encode()).hexdigest()
 
 
 class SqliteSettings(msgspec.Struct, frozen=True):
@@ -185,6 +193,7 @@ class Database:
         for number, script in _SCHEMA:
             if number > version:
                 self.rows(script)
+                self.rows("INSERT INTO migrations (number, digest) VALUES (?, ?)", number, _digest(script))
         self.rows(f"PRAGMA application_id = {APPLICATION_ID}")
         self.rows(f"PRAGMA user_version = {SCHEMA_VERSION}")
         self.rows("COMMIT")
@@ -212,14 +221,25 @@ class Database:
         # In one transaction: another process may be setting the file up between two statements.
         self.rows("BEGIN")
         application, version = self.value("PRAGMA application_id"), self.value("PRAGMA user_version")
-        tables: int = self.value("SELECT count(*) FROM sqlite_schema")
+        tables = self.rows("SELECT name FROM sqlite_schema")
+        has_record = application == APPLICATION_ID and ("migrations",) in tables
+        digests = dict(self.rows("SELECT number, digest FROM migrations")) if has_record else {}
         self.rows("COMMIT")
-        path = self._settings.path
         if application == APPLICATION_ID:
-            if version > SCHEMA_VERSION:
-                raise StoreNewer(f"{path!r} has schema {version}; this Stepwell knows up to {SCHEMA_VERSION}: upgrade Stepwell")
+            self._check_known(version, digests)
         elif application != 0 or tables:
-            raise StoreForeign(f"{path!r} is a database of another program; nothing was written to it")
+            raise StoreForeign(f"{self._settings.path!r} is a database of another program; nothing was written to it")
+
+    def _check_known(self, version: int, digests: dict[int, str]) -> None:
+        path = self._settings.path
+        for number, script in _SCHEMA:
+            if number <= version and digests.get(number) != _digest(script):
+                raise StoreForeign(
+                    f"{path!r}: migration {number} is not the one of this Stepwell; the file was made by an unreleased version. "
+                    "Nothing was written to it: back it up with that version, and restore the backup into a new file"
+                )
+        if version > SCHEMA_VERSION:
+            raise StoreNewer(f"{path!r} has schema {version}; this Stepwell knows up to {SCHEMA_VERSION}: upgrade Stepwell")
 
     def _set_journal(self) -> None:
         mode = journal_mode(apsw.sqlite_lib_version())

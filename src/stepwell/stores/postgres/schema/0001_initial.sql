@@ -76,12 +76,16 @@ CREATE TABLE {schema}.state_entries (
 CREATE INDEX state_entries_by_revision ON {schema}.state_entries (number, revision);
 CREATE INDEX state_entries_by_end ON {schema}.state_entries (expires_ms) WHERE expires_ms IS NOT NULL;
 
--- Bytes of scoped state per workspace, only for workspaces whose tier limits them: counted by the first write that needs the number, then
--- updated under a row lock. Other workspaces have no row, so their writers never wait for each other here. The counts are deleted
--- whenever a tier or a workspace is changed, and by every sweep; this corrects a count that missed a write made without a limit.
-CREATE TABLE {schema}.state_held (
-    workspace_id text COLLATE "C" PRIMARY KEY,
-    bytes        bigint NOT NULL
+-- Bytes and keys of scoped state per workspace, and per workflow in it, only where a tier limits them: counted by the first write that
+-- needs the numbers, then updated under a row lock. The others have no row, so their writers never wait for each other here. The counts
+-- are deleted whenever a tier or a workspace is changed, and by every sweep; this corrects a count that missed a write made without a
+-- limit.
+CREATE TABLE {schema}.state_counts (
+    workspace_id text COLLATE "C" NOT NULL,
+    workflow_id  text COLLATE "C" NOT NULL,      -- '': all state of the workspace
+    bytes        bigint NOT NULL,
+    keys         bigint NOT NULL,
+    PRIMARY KEY (workspace_id, workflow_id)
 );
 
 CREATE INDEX state_scopes_by_workspace ON {schema}.state_scopes (workspace_id);
@@ -106,7 +110,8 @@ CREATE TABLE {schema}.tiers (
     queue_depth       bigint,
     state_bytes       bigint,
     retention_seconds double precision,
-    child_concurrency bigint
+    child_concurrency bigint,
+    quotas            jsonb                      -- the limits without a column, by limit; NULL: none
 );
 
 INSERT INTO {schema}.tiers (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds, child_concurrency)
@@ -586,7 +591,7 @@ CREATE POLICY workspace_only ON {schema}.state_scopes
     USING (workspace_id = nullif(current_setting('stepwell.workspace', true), ''));
 CREATE POLICY workspace_only ON {schema}.state_entries
     USING (EXISTS (SELECT 1 FROM {schema}.state_scopes AS s WHERE s.number = state_entries.number));
-CREATE POLICY workspace_only ON {schema}.state_held
+CREATE POLICY workspace_only ON {schema}.state_counts
     USING (workspace_id = nullif(current_setting('stepwell.workspace', true), ''));
 CREATE POLICY workspace_only ON {schema}.items
     USING (workspace_id = nullif(current_setting('stepwell.workspace', true), ''));

@@ -1,4 +1,9 @@
--- Executions with their heads, the chain of commits, snapshots, and scoped state.
+-- The record of migrations, executions with their heads, the chain of commits, snapshots, scoped state, locks, and the queue.
+
+CREATE TABLE migrations (
+    number INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL                         -- of the script that was run
+) STRICT;
 
 CREATE TABLE executions (
     number         INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice, even after a deletion
@@ -90,23 +95,16 @@ CREATE TABLE state_scopes (
 
 CREATE INDEX state_scopes_by_workspace ON state_scopes (workspace_id);
 
--- How much scoped state a workspace has, where its tier limits that: counted when a write first asks, and kept up to date from then on
--- by the writes themselves. Workspaces without a limit have no row, and pay no more than a look for one.
+-- How much scoped state a workspace has, or a workflow in it, where a tier limits that: counted when a write first asks, and kept up to
+-- date from then on by the writes themselves. Those without a limit have no row, and pay no more than a look for one.
 
-CREATE TABLE state_held (
-    workspace_id TEXT PRIMARY KEY,
-    bytes        INTEGER NOT NULL
+CREATE TABLE state_counts (
+    workspace_id TEXT NOT NULL,
+    workflow_id  TEXT NOT NULL,                  -- '': all state of the workspace
+    bytes        INTEGER NOT NULL,
+    keys         INTEGER NOT NULL,
+    PRIMARY KEY (workspace_id, workflow_id)
 ) STRICT, WITHOUT ROWID;
-
-CREATE TRIGGER hold_new_scope AFTER INSERT ON state_scopes WHEN new.bytes <> 0
-BEGIN
-    UPDATE state_held SET bytes = bytes + new.bytes WHERE workspace_id = new.workspace_id;
-END;
-
-CREATE TRIGGER hold_changed_scope AFTER UPDATE OF bytes ON state_scopes WHEN new.bytes <> old.bytes
-BEGIN
-    UPDATE state_held SET bytes = bytes + new.bytes - old.bytes WHERE workspace_id = new.workspace_id;
-END;
 
 CREATE TABLE locks (
     name        TEXT PRIMARY KEY,
@@ -135,7 +133,8 @@ CREATE TABLE tiers (
     queue_depth       INTEGER,
     state_bytes       INTEGER,
     retention_seconds REAL,
-    child_concurrency INTEGER
+    child_concurrency INTEGER,
+    quotas            TEXT                       -- the limits without a column, in JSON by limit; NULL: none
 ) STRICT, WITHOUT ROWID;
 
 INSERT INTO tiers (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds, child_concurrency)
