@@ -169,7 +169,7 @@ def _item(name: str, **fields: str) -> NewItem:
 
 def _dump(part: object) -> dict[str, Any]:
     """The rows of a part of the memory store."""
-    return {name: value for name, value in vars(part).items() if name not in ("_clock", "_limits", "_most_of")}
+    return {name: value for name, value in vars(part).items() if name not in ("_clock", "_limits", "_tier_of")}
 
 
 def _queue_dump(queue: MemoryQueue) -> object:
