@@ -369,3 +369,14 @@ def test_tools_and_questions_of_a_workflow_count_as_calls(open_well: Any) -> Non
     code = f"Workflow.loop{{name = 'w', while_condition = function() return true end, body = {body}}}:execute()"
     with pytest.raises(ExecutionFailed, match="script_calls=10"):
         run(well, code)
+
+
+def test_hooks_get_an_input_that_has_words_of_results_as_it_is(well: Any) -> None:
+    code = """
+        local seen
+        Workflow.sequential{name = "w", on_start = function(given) seen = given end,
+            steps = {{name = "a", type = "custom", execute = function() return true end}}}:execute(input)
+        return {branches = seen.branches, data = seen.data}
+    """
+    for given in ({"branches": 3, "data": {"branches": 2}}, {"branches": [1, "main"], "data": {"branches": [1]}}):
+        assert run(well, code, given) == given

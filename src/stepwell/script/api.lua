@@ -166,14 +166,17 @@ local function by_name(list)
   end, __metatable = false})
 end
 
+--- Let the branches of a result or a context be read by their names. What has none, such as an input of any shape, is left as it is.
 local function with_names(result)
   if type(result) ~= "table" then return result end
   for _, branches in next, {rawget(result, "branches") or false, rawget(result, "branch_results") or false} do
     by_name(branches)
-    for _, branch in next, branches or {} do by_name(branch.steps) end
+    for _, branch in next, type(branches) == "table" and branches or {} do
+      if type(branch) == "table" then by_name(rawget(branch, "steps")) end
+    end
   end
   local data = rawget(result, "data")
-  if type(data) == "table" then data.branches = rawget(result, "branches") end
+  if type(data) == "table" and rawget(result, "step_results") then data.branches = rawget(result, "branches") end
   return result
 end
 
