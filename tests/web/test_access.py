@@ -93,6 +93,16 @@ async def test_a_ticket_opens_one_stream_and_nothing_else():
 
 
 @async_test
+async def test_a_ticket_for_a_stream_reaches_no_other_workspace_than_the_one_it_was_made_in():
+    async with served() as api, api.client("store") as client, api.client(None) as nobody:
+        tickets = [(await client.post("/api/v1/event_tickets?workspace=acme")).json()["ticket"] for _ in range(2)]
+        here = await nobody.get(f"/api/v1/events?wait=0&ticket={tickets[0]}", headers={"Accept": "application/json"})
+        assert here.status_code == 200
+        other = f"/api/v1/events?wait=0&workspace=rival&ticket={tickets[1]}"
+        assert (await nobody.get(other, headers={"Accept": "application/json"})).status_code == 400
+
+
+@async_test
 async def test_a_ticket_for_a_stream_ends_with_its_token():
     async with served() as api, api.client("viewer") as client, api.client(None) as nobody:
         ticket = (await client.post("/api/v1/event_tickets")).json()["ticket"]

@@ -722,7 +722,9 @@ async def fork_run(call: Call) -> Reply:
 
 async def create_event_ticket(call: Call) -> Reply:
     """Create a ticket that opens one stream of events, once."""
-    ticket = await call.well.access.create_stream_ticket(call.identity, ttl=_TICKET_SECONDS)
+    # Whoever gets it, such as the browser of a tenant, reaches no other workspace, whatever its maker reaches.
+    identity = msgspec.structs.replace(call.identity, workspace=call.workspace)
+    ticket = await call.well.access.create_stream_ticket(identity, ttl=_TICKET_SECONDS)
     return Reply(EventTicket(ticket=ticket, ttl_ms=_TICKET_SECONDS * 1000), 201)
 
 
