@@ -101,3 +101,17 @@ async def test_a_fork_begins_with_the_input_and_the_variables_of_the_form():
             refusal = await person.send("/runs/f/fork", at="0", **wrong)
             assert refusal.status_code == 422, wrong
         assert "in braces" in text_of(await person.send("/runs/f/fork", at="0", variables="[1]"))
+
+
+@async_test
+async def test_a_run_with_large_values_is_forked_without_them_in_the_form():
+    async with browsing() as person:
+        await person.well.create("r", "acme")
+        async with person.well.transaction("r") as tx:
+            tx.set_variable("big", "needle\n" * 30_000)
+        page = await person.open("/runs/r/fork")
+        assert "needle" not in page.text
+        assert "The variables are too large to be edited here" in text_of(page)
+        assert 'name="input"' in page.text
+        assert (await person.send("/runs/r/fork", at="1", new_id="r2", input="null")).status_code == 303
+        assert (await person.well.load("r2")).variables == (await person.well.load("r")).variables

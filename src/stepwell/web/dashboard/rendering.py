@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-__all__ = ["ago", "environment", "html_page", "new_nonce", "readable_bytes", "readable_ms", "security_policy", "sentence"]
+__all__ = ["ago", "environment", "html_page", "new_nonce", "pretty", "readable_bytes", "readable_ms", "security_policy", "sentence"]
 
 THEMES = ("auto", "light", "dark")
 ZONES = ("utc", "local")
@@ -100,7 +100,7 @@ def _iso(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _pretty(value: object) -> str:
+def pretty(value: object) -> str:
     """Return a value as indented JSON, with numbers exactly as they are stored."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
@@ -127,7 +127,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = made.filters
-    filters.update(duration=readable_ms, size=readable_bytes, stamp=_stamp, iso=_iso, pretty=_pretty, compact=_compact, ago=ago)
+    filters.update(duration=readable_ms, size=readable_bytes, stamp=_stamp, iso=_iso, pretty=pretty, compact=_compact, ago=ago)
     filters.update(run_ms=_run_ms, segment=segment, sentence=sentence)
     known: dict[str, Any] = made.globals
     known.update(filter_text=filter_text, statuses=tuple(map(str, Status)), finals=FINAL, drawn=Markup, unset=msgspec.UNSET)

@@ -16,6 +16,7 @@ from stepwell.runtime.step_history import StepRecord
 from stepwell.state.history import ExecutionSummary
 from stepwell.web.api.runs import ReceiptView, RunView
 from stepwell.web.dashboard.form_fields import field_fault, json_field
+from stepwell.web.dashboard.rendering import pretty
 from stepwell.web.dashboard.screen import Shown, View, screen
 from stepwell.web.dashboard.screens.run import origin_of, page_of, run_crumbs
 from stepwell.web.filters import filter_text
@@ -32,6 +33,8 @@ _SEARCHED = 100
 """The runs among which forks are looked for: a fork names its origin, and not the other way round."""
 _LARGE_BYTES = 16_384
 """The size of a value in JSON from which on it is shown only on request."""
+_LARGEST_EDITED = 65_536
+"""The largest value in a form, as indented JSON: two of them, percent-encoded, must fit into what a form may send."""
 _ENDED = frozenset(StepStatus)
 
 
@@ -143,7 +146,8 @@ async def show_fork(view: View) -> Shown:
         "again": again,
         "effects": [each for each in again if each.attempts],
         "is_newest": at == run.revision,
-        "own": await _variables(view, at),
+        "input": _editable(run.input),
+        "variables": _editable(await _variables(view, at)),
         "forks": await _forks(view, run),
         "searched": _SEARCHED,
     }
@@ -204,6 +208,12 @@ async def _variables(view: View, at: int | None) -> dict[str, Any]:
     """Return the variables of the run at a revision that code may set; the others are Stepwell's own."""
     variables: dict[str, Any] = (await view.get("get_run_state", at=at)).variables
     return {name: value for name, value in variables.items() if not name.startswith("$")}
+
+
+def _editable(value: Any) -> str | None:
+    """Return a value as the text of a form; None for a large one, since a form sends it also if nobody has edited it."""
+    text = pretty(value)
+    return text if len(text.encode()) <= _LARGEST_EDITED else None
 
 
 async def _edit(view: View, form: dict[str, str], body: dict[str, Any]) -> None:
