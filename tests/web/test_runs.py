@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import apsw
 import httpx
 import pytest
 from tests.web.servers import Api, approve, async_test, fail, greet, served
 
-from stepwell import Status, workflow
+from stepwell import AsyncStepwell, Status, workflow
 from stepwell.state.history import ExecutionSummary
 from stepwell.web.events import EventHub
 from stepwell.web.settings import HttpLimits
@@ -186,6 +187,29 @@ async def test_a_secret_of_an_input_is_not_found_by_guessing():
         await ended(client, "s")
         guessed = (await client.get(RUNS, params={"filter": "input.pin:1234"})).json()
         assert guessed["items"] == []
+
+
+@async_test
+async def test_a_damaged_run_is_found_by_its_receipts_and_hides_no_other(tmp_path: Path):
+    async with AsyncStepwell(f"sqlite:///{tmp_path}/w.db", worker=False) as well:
+        for name in ("good", "bad"):
+            await well.create(name, "acme")
+            async with well.transaction(name) as tx:
+                tx.set_metadata({"tags": ["vip", name]})
+        _, tagged = await well.receipts("bad")
+    database = apsw.Connection(f"{tmp_path}/w.db")
+    database.execute("UPDATE commits SET body = ?2 WHERE body = ?1", (tagged.body, tagged.body.replace(b"vip", b"vap")))
+    database.close()
+    async with served(f"sqlite:///{tmp_path}/w.db") as api, api.client() as client:
+        for query, names in (
+            ("filter=tag:vip", ["good"]),
+            ("filter=has:receipt-gap", ["bad"]),
+            ("expand=progress", ["bad", "good"]),
+        ):
+            reply = await client.get(f"{RUNS}?{query}")
+            assert reply.status_code == 200, (query, reply.text)
+            assert sorted(each["execution_id"] for each in reply.json()["items"]) == names
+        assert "progress" not in next(each for each in reply.json()["items"] if each["execution_id"] == "bad")["expanded"]
 
 
 @async_test

@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from stepwell.errors import ExecutionRemoved, NotFound
+from stepwell.errors import Corrupted, NotFound
 from stepwell.model.status import FINAL
 from stepwell.model.value import Value
 from stepwell.queue.item import ItemSummary
@@ -34,6 +34,9 @@ CONTENT_FIELDS: dict[str, frozenset[str] | None] = {
 """The fields by which runs are filtered that have to be read: a value in the input, one of the list ``tags`` in the metadata, and
 whether a run is paused, has a signal that no wait has taken, or receipts that do not verify."""
 
+_UNREADABLE = (NotFound, Corrupted)
+"""A run whose values were removed, or whose bytes are damaged, cannot be read: the others in its list are, as without it."""
+
 
 def reads_content(terms: Mapping[str, str]) -> bool:
     """Return whether a filter has terms for which runs have to be read."""
@@ -54,7 +57,7 @@ async def has_content(call: Call, run: ExecutionSummary, terms: Mapping[str, str
             if tag is not None and not (isinstance(shown["tags"], list) and tag in shown["tags"]):
                 return False
         return has is None or await _has(call, run, has)
-    except (ExecutionRemoved, NotFound):
+    except _UNREADABLE:
         return False
 
 
@@ -92,7 +95,7 @@ def _is_at(value: Any, path: Sequence[str], text: str) -> bool:
 
 
 class Expanded(msgspec.Struct, frozen=True, kw_only=True):
-    """What belongs to a run, as far as the query names it in ``expand``. What retention removed is left out."""
+    """What belongs to a run, as far as the query names it in ``expand``. What was removed or is damaged is left out."""
 
     item: ItemSummary | UnsetType | None = UNSET
     """The queue item that it came from; null if it came from none."""
@@ -129,7 +132,7 @@ async def expanded(call: Call, runs: Sequence[ExecutionSummary], names: Sequence
             for name in names:
                 try:
                     found[name] = await _READERS[name](call, run)
-                except (ExecutionRemoved, NotFound):
+                except _UNREADABLE:
                     continue
             return without_secrets(Expanded(**found), await hider_of(call.well, run.execution_id))
 
