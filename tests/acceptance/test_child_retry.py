@@ -245,6 +245,30 @@ def test_failed_compensation_of_a_child_is_made_by_the_retry_of_its_parent(
     assert sorted(ended.values()) == [Status.COMPLETED, Status.FAILED]
 
 
+@workflow(name="again.breaking")
+async def breaking() -> str:
+    return await breaks("last")
+
+
+@workflow(name="again.undoing-parent")
+async def undoing_parent() -> str:
+    stepwell.compensate(undo, await note("first"))
+    return await breaking()
+
+
+def test_retry_of_failed_compensations_leaves_the_failed_child_alone(well: Stepwell) -> None:
+    run = well.start(undoing_parent, execution_id="p")
+    with pytest.raises(ExecutionFailed, match="not undone"):
+        run.result(WAIT)
+    before = well.load("p:2").revision
+    mended.update(("undo first", "last"))
+    run.retry()
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    assert calls == {"first": 1, "undo first": 2, "last": 1}
+    assert well.load("p:2").revision == before
+
+
 def _status(well: Stepwell, execution_id: str) -> Status | None:
     try:
         return well.run(execution_id).status()

@@ -464,9 +464,9 @@ def _terms(state: ExecutionState) -> CommitTerms:
 
 
 def _failed_child(state: ExecutionState) -> str | None:
-    """Return the child whose failure ended a function."""
+    """Return the child whose failure ended a function; None if the function was compensated, so that only its undo goes on."""
     result: dict[str, Any] = state.result or {}
-    return result.get("error", {}).get("child_id")
+    return None if "compensation" in result else result.get("error", {}).get("child_id")
 
 
 def _call_of_child(state: ExecutionState, key: str, child_id: str) -> Planned:
