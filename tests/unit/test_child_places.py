@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepwell.clock import SystemClock
 from stepwell.model.child_places import ChildPlaces, Holding
+from stepwell.model.limits import Limits
+from stepwell.model.record import Metadata
+from stepwell.pipeline.group_commit import GroupCommit
+from stepwell.pipeline.operations import AsyncDriver
+from stepwell.runtime.child_places import ExtraPlaces, PlaceRecords, PlacesNeeded
+from stepwell.stores.memory.store import MemoryStore
 
 EXTRA = 3
 
@@ -62,3 +72,29 @@ def test_places_of_ended_executions_are_free() -> None:
 
 def test_nobody_is_kept_who_wants_nothing() -> None:
     assert ask(ask(ChildPlaces(), "a", 3), "a", 0) == ChildPlaces()
+
+
+def test_place_is_not_held_any_more_while_it_is_given_back() -> None:
+    """Else a child that is started meanwhile would take a place that another execution gets."""
+    store, wanted, held = MemoryStore(SystemClock(), Limits()), 2, list[int]()
+
+    async def main() -> None:
+        nonlocal wanted
+        loop, group = asyncio.get_running_loop(), GroupCommit(store.write)
+        driver = AsyncDriver(group, store, is_open=True)
+
+        def needed() -> PlacesNeeded:
+            loop.call_soon(lambda: held.append(places.held))  # before the store can have answered
+            return PlacesNeeded(wanted, wanted)
+
+        identity = Metadata("a", "acme", "w", 1, datetime.now(UTC))
+        places = ExtraPlaces(PlaceRecords(store, driver), identity, 1, needed, lambda: None, set(), is_new=True)
+        await places.settle(EXTRA)
+        wanted = 1
+        held.clear()
+        await places.settle(EXTRA)
+        held.append(places.held)
+        group.close()
+
+    asyncio.run(main())
+    assert set(held) == {1}

@@ -148,8 +148,10 @@ class ExtraPlaces:
             asked = PlacesNeeded(0, 0)
 
             def needed() -> PlacesNeeded:
-                nonlocal asked
+                nonlocal asked, before
                 asked = self._needed_within(limit)
+                # The record may give a place beyond that to another execution before the reply is here: start no child in it.
+                before = self.held = min(self.held, asked.wanted)
                 return asked
 
             before, self._is_unsure = self.held, True
