@@ -204,6 +204,7 @@ def test_fork_begins_with_the_state_at_a_revision(shell: Shell):
     assert shell("fork", "a", "b").code == 4
     assert shell("fork", "a", "c", "--at", "999").code == 3
     assert shell("fork", "a", "d", "--at", "-1").code == 2
+    assert "give NAME=JSON" in shell("fork", "a", "d", "--variable", "limit").err
 
 
 def test_verify_walks_the_receipts(shell: Shell):

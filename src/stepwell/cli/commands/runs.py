@@ -359,7 +359,10 @@ def _retry_here(given: CliSettings, execution_id: str, timeout: float | None) ->
 def fork(execution_id: str, new_id: str, at: int | None, value: Any, variables: tuple[str, ...]) -> None:
     """Start a new run from the state of another one, which is not changed."""
     given = settings()
-    named = {name: value_of(text) for name, _, text in (each.partition("=") for each in variables)}
+    pairs = [each.partition("=") for each in variables]
+    if not all(sign for _, sign, _ in pairs):
+        raise InvalidInput("--variable: give NAME=JSON, such as limit=5")
+    named = {name: value_of(text) for name, _, text in pairs}
     with given.open() as well:
         receipt = well.fork(execution_id, new_id, at=at, input=value, variables=named)
     told = {"execution_id": new_id, "parent_id": execution_id, "revision": receipt.revision, "digest": receipt.digest}
