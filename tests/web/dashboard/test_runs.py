@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 
@@ -322,3 +323,13 @@ async def test_the_demo_is_run_from_the_empty_home_by_whoever_may_store_definiti
         await person.well.run(execution_id).signal("taste", {"by": "store", "is_approved": True})
         await ended(person, person.well.run(execution_id))
         assert await person.well.run(execution_id).status() == Status.COMPLETED
+
+
+@async_test
+async def test_a_bulk_action_says_that_it_has_not_looked_at_all_runs():
+    async with browsing() as person:
+        await asyncio.gather(*(person.well.create(f"sound-{number}", "acme") for number in range(101)))
+        planned = await person.send("/bulk", action="cancel", filter="has:receipt-gap", all="all")
+        assert "No run matches among those looked at" in text_of(planned)
+        planned = await person.send("/bulk", action="cancel", filter="workflow:none", all="all")
+        assert "No run matches." in text_of(planned)
