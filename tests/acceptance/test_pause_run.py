@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from datetime import UTC, datetime
 from typing import Any
@@ -24,10 +25,11 @@ well = working_well
 
 WAIT = 60
 entered, gate = threading.Event(), threading.Event()
+short_entered, short_gate = threading.Event(), threading.Event()
 made: list[str] = []
 
 
-_cleared = cleared(entered, gate, made)
+_cleared = cleared(entered, gate, short_entered, short_gate, made)
 
 
 @step(name="pause.held")
@@ -36,6 +38,13 @@ def held() -> str:
     entered.set()
     assert gate.wait(WAIT)
     return "held"
+
+
+@step(name="pause.short")
+def short() -> str:
+    short_entered.set()
+    assert short_gate.wait(WAIT)
+    return "short"
 
 
 @step(name="pause.after")
@@ -70,6 +79,24 @@ async def waiting() -> Any:
 async def sleeping() -> str:
     await stepwell.sleep(5)
     return await after()
+
+
+async def short_then_after() -> list[str]:
+    return [await short(), await after()]
+
+
+@workflow(name="pause.branches")
+async def branches() -> list[Any]:
+    return await asyncio.gather(held(), short_then_after())
+
+
+def plain_branch(name: str) -> Any:
+    return held() if name == "long" else [short(), after()]
+
+
+@workflow(name="pause.plain-branches")
+def plain_branches() -> list[Any]:
+    return stepwell.map(plain_branch, ["long", "short"])
 
 
 @workflow(name="pause.failing")
@@ -116,6 +143,20 @@ def test_step_under_way_ends_and_nothing_new_begins_until_resume(well: Any, kind
     assert run.progress().pause is None
     assert [each for each in changes_of(run) if each.endswith(" pause")] == ["put pause", "delete pause"]
     assert run.verify().ok
+
+
+@pytest.mark.parametrize("way", [branches, plain_branches], ids=["coroutine", "plain"])
+def test_run_that_is_resumed_while_a_step_is_under_way_goes_on(well: Any, way: Any) -> None:
+    run = well.start(way)
+    assert entered.wait(WAIT)
+    assert short_entered.wait(WAIT)
+    run.pause()
+    short_gate.set()
+    until(lambda: [each.status for each in run.steps() if each.output == "short"] == ["COMPLETED"])
+    run.resume()
+    gate.set()
+    assert run.result(timeout=WAIT) == ["held", ["short", "after"]]
+    assert sorted(made) == ["after", "held"]
 
 
 @pytest.mark.parametrize("kind", WAITING)

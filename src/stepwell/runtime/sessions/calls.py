@@ -329,7 +329,7 @@ class Calls:
     async def _hold(self) -> None:
         """Wait to be unwound while the worker stops: nothing new begins. Compensation is finished."""
         if not self._waits.is_shielded:
-            await self._waits.stay()
+            await self._waits.hold()
 
     def _give_up(self, key: str, position: str, name: str) -> None:
         """Record that the code cancelled a call, as a task group does when another call fails.

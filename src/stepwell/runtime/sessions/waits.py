@@ -77,7 +77,8 @@ class Waits:
     @property
     def count(self) -> int:
         """The number of calls that wait."""
-        return len(self._away) + sum(not wait.future.done() for wait in self._waits.values())
+        futures = (*(wait.future for wait in self._waits.values()), *self._staying)
+        return len(self._away) + sum(not future.done() for future in futures)
 
     @property
     def soonest_ms(self) -> int | None:
@@ -117,6 +118,11 @@ class Waits:
         future: asyncio.Future[Any] = self._loop.create_future()
         self._staying.append(future)
         return await future
+
+    async def hold(self) -> Any:
+        """Wait to be unwound once the calls of other branches have ended, since the session hands its execution back."""
+        self._consider_rest()
+        return await self.stay()
 
     async def away(self, position: str) -> NoReturn:
         """Wait until the session rests, since a step is made elsewhere: its outcome is there for a later session."""
@@ -243,6 +249,8 @@ class Waits:
     def _rest_if_idle(self) -> None:
         if self._is_busy():
             self._consider_rest()
+        elif self.is_holding and not self.is_shielded:
+            self.suspend()
         elif self._away or any(not wait.future.done() for wait in self._waits.values()):
             soon = self._clock.now_ms() + round(LINGER_SECONDS * 1000)
             if self.soonest_ms is not None and self.soonest_ms <= soon:
