@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import json
 import re
+import shlex
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from tests.web.dashboard.browsing import Person, browsing, text_of
@@ -356,3 +360,18 @@ async def test_a_run_is_paused_with_a_reason_and_resumed():
         assert "Pause the run" not in text_of(await person.open("/runs/a"))
         asked = {(each.action, each.reason) for each in await person.well.requests.audit("acme")}
         assert {("pause_run", "<b>the bank</b> is down"), ("resume_run", "it is back")} <= asked
+
+
+@async_test
+async def test_commands_to_copy_have_what_others_chose_as_one_word():
+    async with browsing() as person:
+        chosen, value = "it's; $(id)", "o'clock `id`"
+        await ended(person, await person.well.start(refused, value, workspace="acme", execution_id=chosen))
+        for path, word in (("fork", chosen), ("rerun", json.dumps(value))):
+            page = await person.open(f"/runs/{quote(chosen, safe='')}/{path}")
+            commands = [html.unescape(each) for each in re.findall(r"<pre><code>(.*?)</code></pre>", page.text, re.DOTALL)]
+            assert commands
+            assert any(word in shlex.split(each) for each in commands if each.startswith("stepwell"))
+            bodies = [words[words.index("-d") + 1] for words in map(shlex.split, commands) if "-d" in words]
+            assert bodies
+            assert all(json.loads(each) for each in bodies)

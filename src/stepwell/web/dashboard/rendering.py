@@ -6,6 +6,7 @@ Templates escape everything. The only markup that is passed through is drawn by 
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -128,7 +129,7 @@ def environment() -> Environment:
     )
     filters: dict[str, Any] = made.filters
     filters.update(duration=readable_ms, size=readable_bytes, stamp=_stamp, iso=_iso, pretty=pretty, compact=_compact, ago=ago)
-    filters.update(run_ms=_run_ms, segment=segment, sentence=sentence)
+    filters.update(run_ms=_run_ms, segment=segment, sentence=sentence, shell=shlex.quote)
     known: dict[str, Any] = made.globals
     known.update(filter_text=filter_text, statuses=tuple(map(str, Status)), finals=FINAL, drawn=Markup, unset=msgspec.UNSET)
     return made
