@@ -30,7 +30,7 @@ class Holding(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChildPlaces(msgspec.Struct, frozen=True):
-    """The extra places of one tree. Who has waited longest is served first, one place at a time."""
+    """The extra places of one tree. They go to waiting executions in turns, one place at a time, the oldest request first."""
 
     holdings: dict[str, Holding] = {}
     waiting: tuple[str, ...] = ()

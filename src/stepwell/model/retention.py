@@ -163,7 +163,7 @@ def items_that_end(spans: Mapping[str, Mapping[str, float]]) -> dict[tuple[str, 
 
 
 BY_REQUEST = "by request"
-"""What stands for the tier if no policy, but somebody's request, removes the values of an execution."""
+"""The name in place of the tier's when a request, not a policy, removed the values of an execution."""
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,7 +1,7 @@
 """The extra places for children that one execution holds in its tree; see ``model.child_places`` for the rule.
 
-All executions of a tree change one record, by compare-and-set. Who gives places back gives them to executions that wait, and
-nudges these in the same write. A place of an execution that died before it could give it back is found by one that waits.
+All executions of a tree change one record, by compare-and-set. A write that frees places gives them to executions that wait, and
+nudges these. A waiting execution also takes back the places of executions that have ended without giving them back.
 """
 
 from __future__ import annotations
