@@ -404,6 +404,14 @@ def test_signal_sent_with_temporals_tools_is_taken(well: Stepwell, worker: Tempo
     assert run.result(timeout=60) == {"by": "hand"}
 
 
+ready: list[bool] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_ready() -> None:
+    ready.clear()
+
+
 def test_retry_of_a_failed_run_goes_on_under_another_workflow_id(
     well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer
 ) -> None:
@@ -421,7 +429,6 @@ def test_retry_of_a_failed_run_goes_on_under_another_workflow_id(
 def test_retry_of_a_failed_parent_keeps_the_completed_steps_of_its_failed_child(
     well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer
 ) -> None:
-    ready.clear()
     steps = call("effect", {"name": "kept"}, name="kept"), call("unready", name="u")
     well.definitions.put(define("kid_again", *steps, output="{{ steps.u.output }}"))
     run = well.start(
@@ -435,9 +442,6 @@ def test_retry_of_a_failed_parent_keeps_the_completed_steps_of_its_failed_child(
     assert run.result(timeout=60) == "ready"
     assert well.load(f"{run.execution_id}:kid").steps["kept"].executed_at == kept
     assert str(well.run(f"{run.execution_id}:kid").status()) == "COMPLETED"
-
-
-ready: list[bool] = []
 
 
 @step(retry=Retry(attempts=1))
@@ -464,7 +468,6 @@ def test_tls_that_the_server_does_not_speak_is_a_typed_error(url: str, temporal_
 
 def test_retried_run_of_temporal_is_left_alone_by_stepwells_own_worker(url: str, temporal_server: TemporalServer) -> None:
     definition = define("left", call("unready", name="u"), signal("go", name="go"), output="{{ steps.go.output }}")
-    ready.clear()
     with Stepwell(url) as well:
         with TemporalWorker(url, address=temporal_server.address, grace_seconds=1):
             run = well.start(definition, engine="temporal")
