@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, ClassVar, NamedTuple, TypedDict
 from uuid import UUID
 
 import attrs
@@ -17,8 +17,9 @@ import msgspec
 import pydantic
 import pytest
 
+from stepwell import step
 from stepwell.errors import InvalidInput
-from stepwell.model.value import canonical, decode, from_value, to_value
+from stepwell.model.value import DEFAULT_LIMITS, canonical, decode, encode_bounded, from_value, recode, to_value
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=UTC)
 
@@ -174,3 +175,71 @@ def test_a_class_without_a_way_from_json_is_refused() -> None:
 
     with pytest.raises(InvalidInput, match="Opaque"):
         from_value({}, Opaque)
+
+
+class Counting(pydantic.BaseModel):
+    """A model that counts how often it is turned into JSON, and how often it is read."""
+
+    rows: list[Any]
+    dumped: ClassVar[int] = 0
+    read: ClassVar[int] = 0
+
+    @pydantic.model_validator(mode="after")
+    def count(self) -> Counting:
+        Counting.read += 1
+        return self
+
+    @pydantic.model_serializer(mode="wrap")
+    def dump(self, further: pydantic.SerializerFunctionWrapHandler) -> Any:
+        Counting.dumped += 1
+        return further(self)
+
+
+@step(name="typed_value.takes")
+def takes(given: Any) -> None:
+    """Take anything."""
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        ["x" * 16_400],
+        ["x" * 5_000] * 4,
+        [Order([Item("x" * 16_400, AT, (1, "m"))])],
+        [Counting(rows=["x" * 16_400])],
+        [{"x" * 16_400: 1}],
+        [list(range(10_000))],
+        [object()],
+    ],
+    ids=["text", "few large members", "dataclass", "model", "key", "many members", "no JSON"],
+)
+def test_input_that_is_too_large_to_be_shown_is_found_before_anything_is_converted(large: list[Any]) -> None:
+    before = Counting.dumped
+    assert takes.shown_input(([Counting(rows=[]), *large],), {}, DEFAULT_LIMITS) is None
+    assert Counting.dumped == before
+
+
+def test_value_of_exactly_the_bytes_that_are_allowed_is_encoded() -> None:
+    values: list[Any] = [["x" * 10, 1, {}], [[]] * 20, [0] * 50, {"": [None, True]}, (1, 2), {}, [date(2026, 1, 2)]]
+    for value in values:
+        data = recode(to_value(value))
+        assert encode_bounded(value, len(data)) == data
+        assert encode_bounded(value, len(data) - 1) is None
+
+
+def test_typed_value_is_encoded_for_people_without_being_read_back() -> None:
+    order = Order([Item("lamp", AT, (1, "m"), frozenset({"b", "a"}))])
+    for value in ([order, Colour.RED, Decimal("1.10")], b"data", {"one": b"data"}, Decimal("1.10")):
+        assert encode_bounded(value, 1_000) == canonical(to_value(value))
+    model = Counting(rows=[{"b": 1, "a": 2}])
+    before = Counting.read
+    assert encode_bounded({"z": model, 1: 2}, 1_000) == b'{"1":2,"z":{"rows":[{"a":2,"b":1}]}}'
+    assert Counting.read == before
+
+
+def test_value_that_holds_itself_or_no_number_has_no_encoding_for_people() -> None:
+    ring: list[Any] = []
+    ring.append(ring)
+    assert [encode_bounded(value, 1_000) for value in (ring, float("nan"), [float("inf")])] == [None, None, None]
+    with pytest.raises(InvalidInput):
+        encode_bounded([2**63], 1_000)

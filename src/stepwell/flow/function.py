@@ -10,7 +10,7 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence, Sized
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
@@ -34,6 +34,7 @@ from stepwell.model.value import (
     canonical,
     check_kept,
     decode,
+    encode_bounded,
     from_value,
     is_plain_type,
     shown_type,
@@ -229,11 +230,6 @@ def _positional_names(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(name for name, each in inspect.signature(function).parameters.items() if each.kind in kinds)
 
 
-def _is_large(value: object) -> bool:
-    """Return whether a value is too large to be shown, as far as that is known without turning it into JSON."""
-    return isinstance(value, Sized) and len(value) > LARGEST_INPUT
-
-
 class Step(Generic[P, R_co]):
     """A function whose output an execution records once. Called outside a workflow, it runs as an ordinary function."""
 
@@ -342,12 +338,9 @@ class Step(Generic[P, R_co]):
             given = dict(zip(self._positional, arguments, strict=False)) | keywords
             if len(arguments) > len(self._positional):
                 given |= {"*": arguments[len(self._positional) :]}
-            if any(_is_large(each) for each in given.values()):
-                return None
-            data = canonical(to_value(given), limits)
+            return encode_bounded(given, LARGEST_INPUT, limits)
         except Exception:  # noqa: BLE001 - objects of the user's own may raise anything when they are turned into JSON
             return None
-        return data if len(data) <= LARGEST_INPUT else None
 
     def decode_call(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments from ``encode_call``, converted to their annotated types.

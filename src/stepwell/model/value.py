@@ -15,7 +15,8 @@ import json
 import marshal
 import types
 import typing
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -32,6 +33,7 @@ __all__ = [
     "canonical",
     "check_kept",
     "decode",
+    "encode_bounded",
     "freeze",
     "from_value",
     "is_plain_type",
@@ -161,6 +163,7 @@ def recode(value: Value) -> bytes:
 
 _ATOMS = frozenset({type(None), bool, int, float, str})
 _JSON_TYPES = _ATOMS | {list, dict}
+_TEXT = frozenset({str})
 
 
 def _has_exact_types(value: Value) -> bool:
@@ -223,6 +226,77 @@ def to_value(obj: object, *, what: str = "") -> Value:
     except (TypeError, ValueError, RecursionError) as error:
         named = f"{what} ({type(obj).__name__})" if what else type(obj).__name__
         raise InvalidInput(f"{named} cannot become JSON: {error}") from None
+
+
+def encode_bounded(obj: object, most: int, limits: Limits = DEFAULT_LIMITS) -> bytes | None:
+    """Return an object as canonical bytes for people to read, or None if it has over ``most`` of them.
+
+    What is certainly too large is found before anything is converted. Of models nothing is checked: they are shown, not read back.
+
+    Raise ``InvalidInput``, ``LimitExceeded``, ``TypeError`` and the like for what has no JSON form, and what the object's code
+    raises.
+    """
+    is_plain = _is_plain_within(obj, most)
+    if is_plain is None:
+        return None
+    if not is_plain:
+        plain = msgspec.to_builtins(obj, enc_hook=_shown_foreign, str_keys=True, order="deterministic")
+        obj = decode(_encode(plain))  # with lists for tuples
+    data = canonical(obj, limits)
+    return data if len(data) <= most else None
+
+
+def _is_plain_within(obj: object, most: int) -> bool | None:
+    """Return whether an object has JSON types only; None if it has no JSON form, or certainly over ``most`` bytes of it.
+
+    Looks at ``most`` parts at most: each part has a byte or more, and each member of a list or object another one, for the comma or
+    bracket beside it.
+    """
+    pending, left, is_plain = [obj], most, True
+    while pending:
+        part = pending.pop()
+        kind, left = type(part), left - 1
+        if kind is str:
+            left -= len(cast("str", part))
+        elif kind not in _ATOMS:
+            members = cast("Collection[object]", part) if kind in _JSON_TYPES else _members_of(part)
+            if members is None:
+                return None
+            left -= len(members)
+            is_plain = is_plain and kind in _JSON_TYPES
+            if left >= 0 and not isinstance(members, str | bytes | bytearray):
+                pending.extend(members)
+                if isinstance(members, dict):
+                    named = cast("dict[object, object]", members)
+                    is_plain = is_plain and _TEXT.issuperset(map(type, named))
+                    pending.extend(named.values())
+        elif kind is float and part - part != 0:  # pyright: ignore[reportOperatorIssue] - NaN or infinity
+            return None
+        if left < 0:
+            return None
+    return is_plain
+
+
+def _members_of(part: object) -> Collection[object] | None:
+    """Return the characters, items or fields of a part; None if it has no JSON form."""
+    if isinstance(part, str | bytes | bytearray | dict | list | tuple | set | frozenset):
+        return cast("Collection[object]", part)
+    if isinstance(part, _LEAVES):
+        return ()
+    if isinstance(part, msgspec.Struct) or hasattr(type(part), "__dataclass_fields__") or hasattr(type(part), "__attrs_attrs__"):
+        return list(_parts_of(part).values())
+    return list(vars(part).values()) if hasattr(type(part), "model_dump") else None
+
+
+_LEAVES = (int, float, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal, uuid.UUID, enum.Enum)
+"""Types that JSON has as one text or number."""
+
+
+def _shown_foreign(obj: object) -> object:
+    dump: Any = getattr(obj, "model_dump", None)
+    if dump is None:
+        raise TypeError(f"no JSON form is known for {type(obj).__name__}")
+    return dump(mode="json", by_alias=True, round_trip=True)
 
 
 def from_value(value: Value, kind: type[T], *, what: str = "the stored value") -> T:
