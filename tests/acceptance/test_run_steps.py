@@ -193,6 +193,43 @@ def test_record_of_a_step_has_its_input_and_the_log_of_each_attempt(well: Any, w
     assert run.verify().ok
 
 
+@step(name="rs.hopeless", retry=Retry(attempts=14, first_seconds=0))
+async def hopeless(good: int) -> int:
+    """Log two lines in each attempt, and fail in those before a good one."""
+    attempt = stepwell.current().attempt
+    for number in range(2):
+        stepwell.current().logger.info("line %d of attempt %d", number, attempt)
+    if attempt < good:
+        raise ConnectionError("not yet")
+    return attempt
+
+
+@workflow
+async def calls_hopeless(good: int) -> int:
+    return await hopeless(good)
+
+
+declared_hopeless = define("calls_hopeless_declared", call("rs.hopeless", {"good": "{{ trigger.input }}"}, name="rs.hopeless"))
+
+
+@pytest.mark.parametrize("way", [calls_hopeless, declared_hopeless], ids=["function", "declared"])
+@pytest.mark.parametrize(("good", "last"), [(12, 12), (99, 14)], ids=["succeeds", "fails"])
+def test_log_of_a_step_is_kept_of_its_first_ten_attempts_and_of_the_last(well: Any, way: Any, good: int, last: int) -> None:
+    run = well.start(way, good)
+    if good == last:
+        assert run.result(WAIT) == last
+    else:
+        with pytest.raises(ExecutionFailed):
+            run.result(WAIT)
+    [record] = run.steps()
+    with_log = [*range(1, 11), last]
+    assert [attempt.number for attempt in record.attempts if attempt.log] == with_log
+    for attempt in record.attempts:
+        lines = [f"line {line} of attempt {attempt.number}" for line in range(2)] if attempt.number in with_log else []
+        assert ([line.text for line in attempt.log], attempt.log_dropped) == (lines, 2 - len(lines))
+    assert run.verify().ok
+
+
 class Unspeakable:
     """An object that cannot become JSON."""
 

@@ -35,7 +35,7 @@ from stepwell.kernel.protocol import (
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY, State
 from stepwell.model.limits import Limits
-from stepwell.model.mutation import LARGEST_INPUT, ExitScope, Mutation, RecordStep, RemoveToken, SetResult, SetStatus
+from stepwell.model.mutation import LARGEST_INPUT, ExitScope, KeepLog, Mutation, RecordStep, RemoveToken, SetResult, SetStatus
 from stepwell.model.record import decode_token
 from stepwell.model.status import Status
 from stepwell.model.value import Value, decode, recode
@@ -220,7 +220,7 @@ class CommitPlanner:
             came = self.kernel.handle(done.event, now_ms)
             if came.is_taken:
                 mutations += done.landing
-            mutations += done.spending
+            mutations += _spending(done.spending, came.mutations)
             taken += came.message_keys
             kept = came.kept
             mutations += self._with_input(came.mutations, done.event)
@@ -331,6 +331,12 @@ def failed_end(state: State, error: Trouble) -> PlannedCommit:
 
 def _is_answer(done: EffectDone) -> bool:
     return isinstance(done.event, StepCompleted | AttemptFailed)
+
+
+def _spending(spending: Sequence[Planned], came: Sequence[Mutation]) -> list[Planned]:
+    """Return what is committed with every attempt, with the log as it is kept of a retried one if the step has not ended."""
+    ended = {each.name for each in came if isinstance(each, RecordStep)}
+    return [each.if_retried() if isinstance(each, KeepLog) and each.step not in ended else each for each in spending]
 
 
 def _not_ended(effects: Iterable[Effect], events: Iterable[EffectDone]) -> list[Effect]:

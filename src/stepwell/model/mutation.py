@@ -44,6 +44,8 @@ Raw = msgspec.Raw
 NO_INPUT = Raw(b"null")
 LARGEST_INPUT = 16_384
 """The bytes of a step's input that are recorded for people; a larger one is not."""
+ATTEMPTS_WITH_LOG = 10
+"""How many attempts at a step keep their logs although they are retried: a step may be retried a million times."""
 
 
 class _Mutation(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True, gc=False):
@@ -109,7 +111,13 @@ class KeepLog(_Mutation, frozen=True, gc=False, tag="keep_log"):
     lines: list[tuple[int, str, str]]
     """Of each line the time in milliseconds, the level and the text."""
     dropped: int = 0
-    """How many older lines were dropped."""
+    """How many other lines were dropped."""
+
+    def if_retried(self) -> KeepLog:
+        """Return what is kept if the attempt is retried: from the eleventh attempt on only the number of its lines."""
+        if self.attempt <= ATTEMPTS_WITH_LOG:
+            return self
+        return KeepLog(self.step, self.attempt, [], self.dropped + len(self.lines))
 
 
 class ReopenStep(_Mutation, frozen=True, gc=False, tag="reopen_step"):

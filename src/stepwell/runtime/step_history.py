@@ -78,9 +78,11 @@ class AttemptRecord(PlainRecord, frozen=True):
     traceback: str | None = None
     """Where in the user's code the error was raised."""
     log: tuple[LogLine, ...] = ()
-    """What it logged with ``current().logger`` at INFO or above: its last 50 lines."""
+    """What it logged with ``current().logger`` at INFO or above: its last 50 lines.
+
+    None of an attempt that was retried, from the eleventh on."""
     log_dropped: int = 0
-    """How many older lines were dropped."""
+    """How many lines were dropped: older ones, or all of an attempt that was retried as the eleventh or later."""
 
 
 class StepRecord(PlainRecord, frozen=True):

@@ -318,6 +318,29 @@ async def chats(word: str) -> None:
     await chatters(60, "much")
 
 
+@step(retry=Retry(attempts=12, first_seconds=0))
+async def grumbles() -> None:
+    """Fail often, with one line each time."""
+    current().logger.info("grumble %d", current().attempt)
+    if current().attempt < 12:
+        raise ConnectionError("away")
+
+
+@workflow
+async def insists() -> None:
+    """Try for long."""
+    await grumbles()
+
+
+@async_test
+async def test_the_tab_logs_says_which_retried_attempts_kept_no_lines():
+    async with browsing() as person:
+        await ended(person, await person.well.start(insists, workspace="acme", execution_id="i"))
+        words = text_of(await person.open("/runs/i?tab=logs"))
+        assert "11 1 line was dropped" in words
+        assert [number for number in (10, 11, 12) if f"grumble {number}" in words] == [10, 12]
+
+
 @async_test
 async def test_the_inspector_shows_the_input_and_the_tab_logs_what_steps_have_logged():
     async with browsing() as person:

@@ -26,7 +26,7 @@ from stepwell.kernel.approvals import counted, verdict
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.ids import child_id_of
-from stepwell.model.mutation import IncrementStepCount
+from stepwell.model.mutation import IncrementStepCount, KeepLog
 from stepwell.model.record import StepOutput, decode_step, overran
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, recode, to_value
@@ -311,7 +311,8 @@ class Calls:
         due = self._services.clock.now_ms() + wait_ms
         token: dict[str, Value] = {"position": position, "attempt": number, "error": told, "took_ms": made.took_ms}
         token |= {"due_ms": due, "policy": to_value(policy)}
-        await self._writer.commit([self._record.token_put(key, "retry", token), *made.spending])
+        spending = [each.if_retried() if isinstance(each, KeepLog) else each for each in made.spending]
+        await self._writer.commit([self._record.token_put(key, "retry", token), *spending])
         await self._wait(key, position, "retry", step.name, due, step.name)
 
     async def _wait(self, key: str, position: str, kind: str, name: str, due: int | None, label: str) -> Message | None:

@@ -104,8 +104,10 @@ class KeptLine(NamedTuple):
     attempt: int
     at: datetime
     line: LogLine | None
-    """None in place of the older lines that were dropped."""
+    """None in place of the lines that were dropped."""
     dropped: int = 0
+    is_older: bool = True
+    """False if no line of the attempt was kept."""
 
 
 def _logs(view: View, records: list[StepRecord]) -> dict[str, Any]:
@@ -113,7 +115,8 @@ def _logs(view: View, records: list[StepRecord]) -> dict[str, Any]:
     kept: list[KeptLine] = []
     for name, attempt in [(each.name, attempt) for each in records for attempt in each.attempts]:
         if attempt.log_dropped:
-            kept.append(KeptLine(name, attempt.number, attempt.log[0].at, None, attempt.log_dropped))
+            at = attempt.log[0].at if attempt.log else attempt.started_at
+            kept.append(KeptLine(name, attempt.number, at, None, attempt.log_dropped, bool(attempt.log)))
         kept += [KeptLine(name, attempt.number, line.at, line) for line in attempt.log]
     kept.sort(key=attrgetter("at"))
     step, level = view.query.get("step", ""), view.query.get("level", "")
