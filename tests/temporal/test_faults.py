@@ -25,10 +25,12 @@ from tests.temporal.program import DEFINITION, effect, poisoned, poisonous, saga
 import stepwell
 from stepwell import EngineUnavailable, ExecutionFailed, InvalidInput, Retry, Stepwell, TemporalWorker, step, workflow
 from stepwell.flow import call, define, each, scope, sequence, signal, subworkflow, wait
-from stepwell.model.external_engines import WORKFLOWS_QUEUE
+from stepwell.model.commit import StateBatch
+from stepwell.model.external_engines import TEMPORAL, WORKFLOWS_QUEUE, first_record, recorded
 from stepwell.temporal.connection import TemporalAddress, TemporalConnection
 from stepwell.temporal.messages import RunInput, payload
 from stepwell.temporal.naming import SignalName
+from stepwell.testing.store_access import write_unit_or_raise
 
 __all__ = ["effect", "saga", "slow", "work"]
 
@@ -368,6 +370,38 @@ def test_status_that_the_server_refuses_to_say_is_not_taken_for_an_end(temporal_
         return await connection.status("unknown")
 
     assert asyncio.run(statuses()) == (None, "Temporal has no such workflow any more")
+
+
+def test_run_that_the_server_refuses_leaves_the_others_alone(
+    well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its record has no workflow id for a time, which the server refuses like a call without permission."""
+    refused = well.start(HELD, engine="temporal")
+    until(lambda: "x" in well.load(refused.execution_id).steps)
+    record = msgspec.structs.replace(first_record(well.load(refused.execution_id).identity), is_started=True)
+    unnamed = msgspec.structs.replace(record, engine_id="")
+    write_unit_or_raise(well, StateBatch((recorded(TEMPORAL, refused.execution_id, unnamed).op,)))
+    refused.signal("go", "late")
+
+    def lines(words: str) -> int:
+        return sum(words in each.message for each in caplog.records if repr(refused.execution_id) in each.message)
+
+    for _ in range(2):
+        ended, signalled_run = (well.start(HELD, engine="temporal") for _ in range(2))
+        until(lambda: all("x" in well.load(each.execution_id).steps for each in (ended, signalled_run)))  # noqa: B023
+        asked(temporal_server, lambda client: client.get_workflow_handle(f"execution-{ended.execution_id}").terminate())  # noqa: B023
+        signalled_run.signal("go", "on")
+        assert signalled_run.result(timeout=60) == "on"
+        with pytest.raises(ExecutionFailed, match="TERMINATED"):
+            ended.result(timeout=60)
+    words = [f"could not be {each} on Temporal: Temporal refused a call" for each in ("checked", "told of its messages")]
+    until(lambda: all(map(lines, words)))
+    assert str(refused.status()) in ("RUNNING", "WAITING")
+    write_unit_or_raise(well, StateBatch((recorded(TEMPORAL, refused.execution_id, record).op,)))
+    assert refused.result(timeout=60) == "late"
+    until(lambda: lines("could not be told of its messages on Temporal; that is over"))
+    assert [*map(lines, words)] == [1, 1]
+    assert not [each.message for each in caplog.records if "failed, and tries again: Temporal refused" in each.message]
 
 
 def test_cancel_with_temporals_tools_compensates(well: Stepwell, worker: TemporalWorker, temporal_server: TemporalServer) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
+from typing import Any
 
 import msgspec
 from temporalio.client import WorkflowExecutionStatus
 
-from stepwell.errors import Conflict, EngineUnavailable, LeaseLost, LockHeld, NotFound, StepwellError
+from stepwell.errors import Conflict, EngineUnavailable, InvalidInput, LeaseLost, LockHeld, NotFound, StepwellError
 from stepwell.model.commit import Claim, Head, Lease, StateBatch, Written
 from stepwell.model.external_engines import (
     HOLD_SECONDS,
@@ -59,14 +60,49 @@ async def _records(host: TemporalHost) -> list[tuple[str, StoredEntry]]:
     return await host.driver.run(read(lambda: list(all_entries(host.store, _PATH))))
 
 
-async def _side_by_side(calls: Iterable[Awaitable[None]]) -> None:
+async def _side_by_side(call: Callable[..., Awaitable[None]], given: Iterable[tuple[Any, ...]]) -> None:
+    """Make calls, a few at a time; raise the first error when all have ended. No more are begun once the server is away."""
     gate = asyncio.Semaphore(_AT_ONCE)
+    errors: list[Exception] = []
+    is_away = False
 
-    async def one(call: Awaitable[None]) -> None:
+    async def one(arguments: tuple[Any, ...]) -> None:
+        nonlocal is_away
         async with gate:
-            await call
+            if is_away:
+                return
+            try:
+                await call(*arguments)
+            except Exception as error:  # noqa: BLE001 - it is raised once the others have ended
+                errors.append(error)
+                is_away = is_away or isinstance(error, EngineUnavailable)
 
-    await asyncio.gather(*map(one, calls))
+    await asyncio.gather(*map(one, given))
+    if errors:
+        raise errors[0]
+
+
+class _Refusals:
+    """The executions for which a kind of call fails, as for want of permission; logs each change of state once."""
+
+    def __init__(self, outcome: str) -> None:
+        self._outcome = outcome
+        self._told: dict[str, str] = {}
+
+    def note(self, execution_id: str, error: StepwellError) -> None:
+        """Log why a call failed, unless the last one failed in the same words."""
+        if self._told.get(execution_id) != str(error):
+            self._told[execution_id] = str(error)
+            log.warning("execution %r %s: %s", execution_id, self._outcome, error)
+
+    def over(self, execution_id: str) -> None:
+        """Log that a call was accepted, if the last one failed."""
+        if self._told.pop(execution_id, None) is not None:
+            log.warning("execution %r %s; that is over", execution_id, self._outcome)
+
+    def keep(self, executions: Container[str]) -> None:
+        """Forget all other executions."""
+        self._told = {key: text for key, text in self._told.items() if key in executions}
 
 
 class RunStarter(PeriodicTask):
@@ -79,6 +115,8 @@ class RunStarter(PeriodicTask):
         self._host, self._connection, self._notifications = host, connection, notifications
         self._told: dict[str, frozenset[str]] = {}
         """By execution: the messages that its workflow was told to look for."""
+        self._refusals = _Refusals("could not be told of its messages on Temporal")
+        self._unstarted = _Refusals("could not be started on Temporal yet")
 
     async def run(self) -> None:
         """Work until stopped; a write that makes an execution due begins a round."""
@@ -91,12 +129,14 @@ class RunStarter(PeriodicTask):
         waiting = [(key, *value) for key, value in rows.items() if not value[0].is_started]
         running = {key: record for key, (record, _) in rows.items() if record.is_started}
         self._told = {key: told for key, told in self._told.items() if key in running}
-        await _side_by_side(self._start(*each) for each in waiting)
+        self._refusals.keep(running)
+        self._unstarted.keep(rows)
+        await _side_by_side(self._start, waiting)
         names = list(running)
         for first in range(0, len(names), _AGE):
             part = names[first : first + _AGE]
             nudged = await self._host.driver.run(read(lambda part=part: self._host.store.nudged(part)))
-            await _side_by_side(self._pass_on(key, running[key]) for key in nudged)
+            await _side_by_side(self._pass_on, ((key, running[key]) for key in nudged))
         # While many runs are started and nudged, one look is enough for all that came meanwhile.
         await asyncio.sleep(_SHORTEST_ROUND_SECONDS)
         return _POLL_SECONDS
@@ -119,7 +159,9 @@ class RunStarter(PeriodicTask):
         except Conflict:
             return  # another worker was first, or it has ended meanwhile
         except StepwellError as error:
-            log.warning("execution %r could not be started on Temporal yet: %s", execution_id, error)
+            self._unstarted.note(execution_id, error)
+        else:
+            self._unstarted.over(execution_id)
 
     async def _pass_on(self, execution_id: str, record: EngineRecord) -> None:
         """Signal a workflow to read its inbox if that has messages which were not passed on."""
@@ -127,7 +169,12 @@ class RunStarter(PeriodicTask):
         rows = await self._host.driver.run(read(lambda: list(all_entries(self._host.store, path))))
         keys = frozenset(key for key, _ in rows)
         if keys - self._told.get(execution_id, frozenset()):
-            await self._connection.look(record.engine_id)
+            try:
+                await self._connection.look(record.engine_id)
+            except InvalidInput as error:
+                self._refusals.note(execution_id, error)
+                return
+            self._refusals.over(execution_id)
             self._told[execution_id] = keys
 
 
@@ -141,6 +188,7 @@ class RunSweep(PeriodicTask):
     ) -> None:
         super().__init__()
         self._host, self._connection, self._locks, self._seconds = host, connection, locks, seconds
+        self._refusals = _Refusals("could not be checked on Temporal")
 
     async def work(self) -> float:
         """Sweep, unless another worker does or just did."""
@@ -151,7 +199,8 @@ class RunSweep(PeriodicTask):
             return self._seconds
         try:
             rows = await _records(self._host)
-            await _side_by_side(self._check(execution_id, record_of(row), row.revision) for execution_id, row in rows)
+            self._refusals.keep({execution_id for execution_id, _ in rows})
+            await _side_by_side(self._check, ((execution_id, record_of(row), row.revision) for execution_id, row in rows))
         finally:
             await self._host.driver.run(self._locks.release(held, self._seconds / 2))
         return self._seconds
@@ -168,7 +217,12 @@ class RunSweep(PeriodicTask):
             return
         if not record.is_started or host.store_now_ms() - head.updated_ms < self._seconds * 1000:
             return
-        status, why = await self._connection.status(record.engine_id)
+        try:
+            status, why = await self._connection.status(record.engine_id)
+        except InvalidInput as error:
+            self._refusals.note(execution_id, error)
+            return
+        self._refusals.over(execution_id)
         if status in (WorkflowExecutionStatus.RUNNING, WorkflowExecutionStatus.CONTINUED_AS_NEW):
             return
         await self._end(head, why)
