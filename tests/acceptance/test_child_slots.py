@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.support.polling import until
 from tests.support.queue_urls import queue_url
 
 import stepwell
-from stepwell import ExecutionCancelled, ExecutionFailed, LimitExceeded, Retry, Status, Stepwell, step, workflow
+from stepwell import ExecutionCancelled, ExecutionEnded, ExecutionFailed, LimitExceeded, Retry, Status, Stepwell, step, workflow
 from stepwell.flow import define, each, parallel, subworkflow
 from stepwell.model.commit import StateBatch
 from stepwell.model.scope import internal_path
@@ -277,6 +278,48 @@ def test_place_that_is_freed_in_one_branch_starts_a_child_in_another(
     until(lambda: (len(children(full)), len(children(short))) == (1, 2))
     for child in children():
         well.run(child).signal("go", "x")
+    assert run.result(WAIT) == [["x", "x"], ["x", "x"]]
+    until(lambda: not places(well, "v"))
+
+
+@pytest.mark.parametrize("shape", [village, plain_village, each_village], ids=["async", "plain", "declared"])
+def test_paused_parent_does_not_wait_for_places(well: Stepwell, shape: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would be given each place that gets free, and keep it unused until it is resumed."""
+    monkeypatch.setattr(function_session, "CHILD_SLOT_POLL_MS", 10**7)
+    monkeypatch.setattr(declared_session, "CHILD_SLOT_POLL_MS", 10**7)
+    limited(well, 3)
+    well.definitions.put(each_house)
+    run = well.start(shape, [["a", "b"], ["a", "b"]], workspace="acme", execution_id="v")
+
+    def children(of: str) -> list[str]:
+        found = well.executions.list(workspace="acme", workflow="children.patient")
+        return [each.execution_id for each in found if each.parent_id == of and each.status != "COMPLETED"]
+
+    def record() -> dict[str, Any]:
+        return places(well, "v").get("places", {"holdings": {}, "waiting": []})
+
+    def houses() -> list[str]:
+        return [each.execution_id for each in well.executions.list(workspace="acme") if each.parent_id == "v"]
+
+    until(lambda: len(houses()) == 2 and sum(len(children(house_id)) for house_id in houses()) == 3 and record()["waiting"])
+    for house_id in houses():
+        well.run(house_id).pause()
+    until(lambda: not record()["waiting"])
+    [full] = [house_id for house_id in houses() if len(children(house_id)) == 2]
+    [short] = set(houses()) - {full}
+    well.run(children(full)[0]).signal("go", "x")
+    until(lambda: len(children(full)) == 1 and set(record()["holdings"]) == {"v"})  # given back although it is paused, too
+    for house_id in houses():
+        well.run(house_id).resume()
+    until(lambda: len(children(short)) == 2)
+
+    def all_end() -> bool:
+        for child in (*children(full), *children(short)):
+            with suppress(ExecutionEnded):
+                well.run(child).signal("go", "x")
+        return run.status() == Status.COMPLETED
+
+    until(all_end)
     assert run.result(WAIT) == [["x", "x"], ["x", "x"]]
     until(lambda: not places(well, "v"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,9 +15,21 @@ from tests.support.module_state import cleared
 from tests.support.polling import until
 
 import stepwell
-from stepwell import Conflict, ExecutionCancelled, ExecutionEnded, ExecutionFailed, InvalidInput, NotFound, Stepwell, step, workflow
+from stepwell import (
+    Conflict,
+    ExecutionCancelled,
+    ExecutionEnded,
+    ExecutionFailed,
+    InvalidInput,
+    NotFound,
+    Stepwell,
+    step,
+    workflow,
+)
 from stepwell.flow import call, define, signal
 from stepwell.flow import sequence as seq
+from stepwell.kernel.commit_planner import CommitPlanner
+from stepwell.runtime.sessions import declared_session
 from stepwell.testing.store_access import store_under
 
 __all__ = ["shell"]
@@ -105,10 +118,20 @@ async def failing() -> str:
     return await after()
 
 
+@workflow(name="pause.undoing")
+async def undoing() -> Any:
+    stepwell.compensate(held)
+    return await stepwell.wait_signal("go")
+
+
 HOLDING = {
     "plain": plain,
     "coroutine": coroutine,
     "declared": define("pause-declared", seq(call("pause.held", name="held"), call("pause.after", name="after"))),
+}
+UNDOING = {
+    "function": undoing,
+    "declared": define("pause-undoing", seq(call("pause.after", name="after", compensate=call("pause.held")), signal("go"))),
 }
 WAITING = {"function": waiting, "declared": define("pause-waiting", signal("go"))}
 
@@ -122,6 +145,12 @@ def changes_of(run: Any) -> list[str]:
     """Return the operations on its inbox that its history has."""
     told = [each for receipt in run.receipts() for each in receipt.mutations if each["type"] == "write_state"]
     return [f"{each['op']['op']} {each['op']['key']}" for each in told]
+
+
+def deleted_by(receipt: Any) -> list[str]:
+    """Return the keys of the messages that a commit takes from the inbox."""
+    told = [each["op"] for each in receipt.mutations if each["type"] == "write_state"]
+    return [each["key"] for each in told if each["op"] == "delete" and each["scope"].startswith("inbox/")]
 
 
 @pytest.mark.parametrize("kind", HOLDING)
@@ -192,6 +221,33 @@ def test_cancel_ends_a_paused_run(well: Any, kind: str) -> None:
     run.cancel()
     with pytest.raises(ExecutionCancelled):
         run.result(timeout=WAIT)
+
+
+def test_cancel_takes_the_pause_in_the_same_commit(well: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a run whose worker dies after that commit would be paused while it is being cancelled."""
+    monkeypatch.setattr(declared_session, "CommitPlanner", partial(CommitPlanner, slice_size=1))
+    run = well.start(WAITING["declared"])
+    run.pause()
+    until(lambda: rests(run))
+    run.cancel()
+    with pytest.raises(ExecutionCancelled):
+        run.result(timeout=WAIT)
+    taken = [deleted for each in run.receipts() if (deleted := deleted_by(each))]
+    assert [(len(keys), "pause" in keys) for keys in taken] == [(2, True)]
+
+
+@pytest.mark.parametrize("kind", UNDOING)
+def test_pause_of_a_run_that_is_being_cancelled_is_refused(well: Any, kind: str) -> None:
+    run = well.start(UNDOING[kind])
+    until(lambda: run.waiting_on() is not None)
+    run.cancel()
+    assert entered.wait(WAIT)
+    with pytest.raises(Conflict, match="being cancelled"):
+        run.pause()
+    gate.set()
+    with pytest.raises(ExecutionCancelled):
+        run.result(timeout=WAIT)
+    assert made[-1] == "held"
 
 
 def test_pause_of_a_run_that_ends_meanwhile_does_not_hold_its_retry(well: Any) -> None:

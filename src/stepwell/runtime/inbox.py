@@ -152,8 +152,11 @@ class Inbox:
         self.waiting.pop(key, None)
 
     def taking(self, message: Message | None) -> list[Planned]:
-        """Return the mutation that takes a message, if there is one."""
-        return [] if message is None else [take(self._execution_id, self._workspace_id, message)]
+        """Return the mutations that take a message, if there is one; a request to cancel takes the pause, which it ends."""
+        if message is None:
+            return []
+        pause = self.waiting.get(PAUSE) if message.kind == CANCEL else None
+        return [take(self._execution_id, self._workspace_id, each) for each in (message, pause) if each is not None]
 
 
 def event_of(message: Message) -> SignalArrived | ChildEnded | CancelRequested:

@@ -21,7 +21,8 @@ from stepwell.model.scoped_operations import Delete
 from stepwell.model.status import FINAL
 from stepwell.model.value import canonical
 from stepwell.pipeline.operations import Operation
-from stepwell.runtime.inbox import PAUSE, Pause, messages, path_of, pause_in, put
+from stepwell.runtime.cancellation import is_cancelling
+from stepwell.runtime.inbox import CANCEL, PAUSE, Pause, messages, path_of, pause_in, put
 from stepwell.state.executions import CommitTerms, Executions, is_driven_by_engine
 
 __all__ = ["RunPause"]
@@ -44,7 +45,14 @@ class RunPause:
         value = msgspec.to_builtins(Pause(from_ms(now_ms), by, reason))
         canonical(value, self._executions.limits, what="the reason of a pause")
         message = put(self.execution_id, head.workspace_id, PAUSE, "", value, PAUSE)
-        return (yield from self._commit(lambda: _same(WriteState(message))))
+        path = path_of(self.execution_id, head.workspace_id)
+
+        def hold() -> Operation[Planned]:
+            if any(each.kind == CANCEL for each in messages((yield from self._executions.scan(path)))):
+                raise self._is_cancelled()
+            return WriteState(message)
+
+        return (yield from self._commit(hold, self._check_pausable))
 
     def resume(self) -> Operation[Receipt]:
         """Record that a paused execution goes on; return the receipt of the commit. Raise ``Conflict`` if it is not paused."""
@@ -55,12 +63,12 @@ class RunPause:
                 raise Conflict(f"execution {self.execution_id!r} is not paused")
             return WriteState(Delete(path, PAUSE))
 
-        return (yield from self._commit(lift))
+        return (yield from self._commit(lift, self._check))
 
-    def _commit(self, make: Callable[[], Operation[Planned]]) -> Operation[Receipt]:
+    def _commit(self, make: Callable[[], Operation[Planned]], check: Callable[[ExecutionState], None]) -> Operation[Receipt]:
         for attempts_left in reversed(range(_MOST_CONFLICTS)):
             session = yield from self._executions.begin(self.execution_id, CommitTerms(nudges=(self.execution_id,)))
-            self._check(ExecutionState(session.live.state))
+            check(ExecutionState(session.live.state))
             mutation = yield from make()
             try:
                 return (yield from self._executions.commit(session, [mutation]))
@@ -68,6 +76,14 @@ class RunPause:
                 if not attempts_left:
                     raise
         raise AssertionError  # the last round returns or raises
+
+    def _check_pausable(self, state: ExecutionState) -> None:
+        self._check(state)
+        if is_cancelling(state):
+            raise self._is_cancelled()
+
+    def _is_cancelled(self) -> Conflict:
+        return Conflict(f"execution {self.execution_id!r} is being cancelled, which a pause does not stop")
 
     def _check(self, state: ExecutionState) -> None:
         if state.status in FINAL:
@@ -81,8 +97,3 @@ class RunPause:
                 f"execution {self.execution_id!r} runs on {state.identity.engine}, which has no pause of one run; "
                 "pause its workspace, so that nothing else starts, or cancel it"
             )
-
-
-def _same(mutation: Planned) -> Operation[Planned]:
-    yield from ()
-    return mutation

@@ -110,8 +110,8 @@ class Run(Generic[Result_co]):
         - ``reason``: why, for people.
         - ``by``: who pauses it.
 
-        Raise ``ExecutionEnded`` if the execution has ended, and ``InvalidInput`` for one that runs on Temporal or is driven by
-        hand.
+        Raise ``ExecutionEnded`` if the execution has ended, ``Conflict`` if it is being cancelled, and ``InvalidInput`` for one
+        that runs on Temporal or is driven by hand.
 
         Example:
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf
 
 from stepwell.errors import StepwellError
@@ -28,8 +28,9 @@ from stepwell.kernel.protocol import (
 )
 from stepwell.model.commit import Lease
 from stepwell.model.draft import Planned
+from stepwell.model.record import decode_token
 from stepwell.model.status import Status
-from stepwell.runtime.inbox import CHILD, Message, event_of
+from stepwell.runtime.inbox import CHILD, PAUSE, Message, event_of
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.call_positions import branch
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter, StateMoved
@@ -140,10 +141,18 @@ class DeclaredSession(Session):
     async def _receive(self, new: Sequence[Message]) -> None:
         """Give messages to the kernel."""
         for message in new:
+            if message.kind == PAUSE:
+                continue  # there is a request to cancel, which ends the pause
             self._add_event(EffectDone(event_of(message)))
             if message.kind == CHILD:
                 self._effects.child_ended(message.name)
         self._effects.look_for_places()
+
+    async def _count_children(self, ended: Collection[str]) -> int:
+        """Return how many children run; of those whose tokens are there, some may not have been started yet."""
+        tokens = [decode_token(data).value for data in self._writer.state.sections["tokens"].values()]
+        own = {each["child"] for each in tokens if "child" in each and each.get("parent") == self.execution_id}
+        return len(await self._services.existing(sorted(own.difference(ended))))
 
     def _add_event(self, done: EffectDone) -> None:
         self._planner.add(done)
@@ -165,6 +174,7 @@ class DeclaredSession(Session):
         except StateMoved:
             # This commit was planned on an old state: plan it again on the newest one, with the same answers and messages.
             self._remade += 1
+            await self._look_for_pause()
             self._planner.rebuild(self._writer.state, self._inbox.waiting, self._resuming())
             return
         except StepwellError as error:

@@ -8,7 +8,7 @@ compensation has begun; from then on the code runs only to the end of its record
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import Context, Token, copy_context
@@ -397,6 +397,11 @@ class FunctionSession(Session):
             with suppress(Abandoned, ValidationFailed):
                 batch = [each for pair in children.values() for each in pair]
                 await self._writer.commit(batch, nudges=tuple(children))
+
+    async def _count_children(self, ended: Collection[str]) -> int:
+        """Return how many children run; one counts as soon as its call has noted its id."""
+        own = [each for each in self._record.tokens("child").values() if each.get("parent_id") == self.execution_id]
+        return len({each["execution_id"] for each in own}.difference(ended))
 
     def hand_back(self) -> None:
         """Stop soon: at once if nothing is under way, else at the next call."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import cached_property
 from math import inf
 
@@ -22,8 +22,9 @@ from stepwell.model.mutation import SetStatus, WriteState
 from stepwell.model.record import decode_status
 from stepwell.model.status import Status
 from stepwell.model.value import Value
+from stepwell.runtime.child_places import PlacesNeeded
 from stepwell.runtime.crash_suspicion import CrashSuspicion, cleared_marks, crash_message
-from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, Inbox, Message, fresh_key, pause_in, put
+from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, PAUSE, Inbox, Message, fresh_key, pause_in, put
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.shutdown import AGAIN_MS, is_away
@@ -98,6 +99,10 @@ class Session(ABC):
     @abstractmethod
     async def _receive(self, new: Sequence[Message]) -> None:
         """Act on messages that have come."""
+
+    @abstractmethod
+    async def _count_children(self, ended: Collection[str]) -> int:
+        """Return how many children run, without those that ``ended``; no call of a child is under way."""
 
     @abstractmethod
     def _interrupt(self, end: Abandoned) -> None:
@@ -238,9 +243,12 @@ class Session(ABC):
 
     async def _look_for_pause(self) -> None:
         """Begin nothing that follows from a commit which came after a pause, even if no look has told of it yet."""
-        if pause_in(await self._services.messages(self.execution_id, self._identity.workspace_id)) is not None:
+        found = await self._services.messages(self.execution_id, self._identity.workspace_id)
+        if pause_in(found) is not None:
             self._is_paused = True
             self.hand_back()
+        else:  # a pause that came after the request to cancel was read is taken with it
+            self._inbox.receive([each for each in found if each.kind == PAUSE])
 
     def _is_busy(self) -> bool:
         return self.is_running_steps or self._writer.is_busy
@@ -275,10 +283,26 @@ class Session(ABC):
     async def _leave(self, wake_ms: int | None) -> int | None:
         """Give the lease back. Steps that are under way in other branches end first, and are recorded if anything still is."""
         await self._wait_until_idle()
+        if self._is_paused:
+            await self._want_no_more_places()
         if self._is_handing_back:
             wake_ms = None if self._is_paused else self._services.clock.now_ms()
         await self._writer.leave(self._resting(), Rest(wake_ms), self._retrying)
         return wake_ms
+
+    async def _want_no_more_places(self) -> None:
+        """Ask for no more places than the running children take: a paused execution starts none, and others may wait."""
+        services, who = self._services, self._identity
+        try:
+            limit = await services.child_concurrency(who.workspace_id)
+            if limit is None:
+                return
+            found = await services.messages(self.execution_id, who.workspace_id)
+            children = await self._count_children({each.name for each in found if each.kind == CHILD})
+            needed = PlacesNeeded(max(children - 1, 0), max(children - 1, 0))
+            await services.child_places.ask(who, lambda: needed, self._writer.fence, limit - 1)
+        except StepwellError as error:
+            log.info("the places for children of execution %r, which is paused, are as before: %s", self.execution_id, error)
 
     def _resting(self) -> list[Planned]:
         """Return the last mutations of a session that gives its execution back; they note that it brought no worker down."""
