@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -278,6 +280,19 @@ def test_wait_for_the_result_of_a_paused_run_says_that_it_is_paused(well: Any) -
     with pytest.raises(TimeoutError, match=r"paused by alice .*lunch"):
         run.result(timeout=0.01)
     run.cancel()
+
+
+@pytest.mark.parametrize("kind", WAITING)
+def test_wait_for_the_result_of_a_run_that_cannot_be_read_ends_as_a_timeout(file_url: str, kind: str) -> None:
+    with Stepwell(file_url, worker=False) as well:
+        well.start(WAITING[kind], execution_id="damaged")
+    with closing(sqlite3.connect(file_url.removeprefix("sqlite:///"))) as file, file:
+        file.execute("UPDATE commits SET body = x'ff'")
+    with (
+        Stepwell(file_url, worker=False) as well,
+        pytest.raises(TimeoutError, match=r"still PENDING after .*cannot be read: .*quarantined"),
+    ):
+        well.run("damaged").result(timeout=0.01)
 
 
 def test_wrong_uses_are_refused(well: Any) -> None:

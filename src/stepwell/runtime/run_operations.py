@@ -121,12 +121,19 @@ class RunOperations:
             raise
         if isinstance(ending, Completion):
             return (yield from self.outcome(ending))
-        on = yield from self.waiting_on()
-        is_held = on is not None and on.kind == "paused"
-        obstacle = on.message if on is not None and is_held else (yield from self.obstacle())
-        hint = "it goes on, ask again later" if obstacle is None else obstacle
+        hint = yield from self._hint()
         waited = timeout if given is None else given
         raise TimeoutError(f"execution {self.execution_id!r} is still {ending} after timeout={waited:g} s; {hint}")
+
+    def _hint(self) -> Operation[str]:
+        """Return why the execution has not ended in time, as far as its record can be read."""
+        try:
+            on = (yield from self.progress()).waiting_on
+            is_held = on is not None and on.kind == "paused"
+            obstacle = on.message if on is not None and is_held else (yield from self.obstacle())
+        except StepwellError as error:
+            return f"what it waits for cannot be read: {error}"
+        return "it goes on, ask again later" if obstacle is None else obstacle
 
     def _interrupted(self) -> Operation[str]:
         """Return what an interrupted caller waited for, and how to go on."""
