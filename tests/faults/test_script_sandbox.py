@@ -132,6 +132,16 @@ def test_killed_process_of_a_script_fails_the_step_and_leaves_nothing(well: Step
     assert outcome(well, "return 1") == "1"
 
 
+def test_process_that_is_killed_while_it_waits_is_not_given_a_script(well: Stepwell) -> None:
+    assert outcome(well, "return 1") == "1"
+    waiting = processes()
+    assert waiting
+    for pid in waiting:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not processes())
+    assert outcome(well, "return 2") == "2"
+
+
 WRITES = "State.set('a', (State.get('a') or 0) + 1) Tool.execute('sandbox.mark') State.set('b', 1) return State.get('a')"
 ASKS = """
 local count = 0

@@ -128,6 +128,11 @@ class ChildProcess:
             child.kill()
             return child.wait()
 
+    @property
+    def has_ended(self) -> bool:
+        """True if the process was started and is gone."""
+        return self._child is not None and self._child.poll() is not None
+
     def kill(self) -> None:
         """Kill the process at once."""
         self.is_dead = True
@@ -169,10 +174,11 @@ class ProcessPool(Generic[P]):
                     self._keep(process)
 
     def _take(self, owner: str) -> P:
-        for process in reversed(self._idle):
-            if process.owner == owner:
-                self._idle.remove(process)
+        for process in [each for each in reversed(self._idle) if each.owner == owner]:
+            self._idle.remove(process)
+            if not process.has_ended:
                 return process
+            self._end(process)  # the system killed it while it waited, for its memory perhaps
         return self._make(self._threads, owner)
 
     def _keep(self, process: P) -> None:
